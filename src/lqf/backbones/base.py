@@ -1,0 +1,86 @@
+"""A backbone: a pretrained network without its classifier, and what is needed to feed it and to build it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from lqf.backbones.activations import make_leaky
+from lqf.backbones.weights import state_sha256
+from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Interpolation
+from lqf.prefix import stages
+
+RGB = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a network was trained to see."""
+
+    mean: RGB = IMAGENET_MEAN
+    std: RGB = IMAGENET_STD
+    interpolation: Interpolation = "bilinear"
+    size: int = 224
+
+
+@dataclass
+class Backbone:
+    """A network x -> z with its input format.
+
+    Attributes:
+        name: As `load_backbone` takes it.
+        body: Normalised images (B, 3, s, s) -> features (B, p); in eval mode, no weight requires a gradient, and no
+            operation works in place.
+        features: p.
+        mean: Subtracted from RGB values in [0, 1].
+        std: They are divided by it.
+        interpolation: "bilinear" or "bicubic".
+        size: Pixels, as trained.
+        stages: Names at which linearisation may start, in forward order (`lqf.prefix.split_at`); empty where the
+            network cannot be cut.
+        spec: JSON; `rebuild_backbone` makes the same backbone from it, or says why it cannot.
+        classifier: The layer that was on top of the features, where there was one.
+        head: The classifier's name in a weights file.
+    """
+
+    name: str
+    body: nn.Module
+    features: int
+    mean: RGB
+    std: RGB
+    interpolation: Interpolation
+    size: int
+    stages: tuple[str, ...]
+    spec: dict[str, Any]
+    classifier: nn.Linear | None = None
+    head: str = field(default="classifier", repr=False)
+
+
+def make_backbone(
+    name: str,
+    body: nn.Module,
+    classifier: nn.Linear | None,
+    features: int,
+    fed: Input,
+    origin: dict[str, Any],
+    *,
+    leaky: bool,
+    head: str = "classifier",
+) -> Backbone:
+    """Freeze the network, swap its activations if asked, and write down what it is."""
+    body = freeze(make_leaky(body) if leaky else body)
+    if classifier is not None:
+        freeze(classifier)
+    spec = {"name": name, **origin, "leaky": leaky, "state_sha256": state_sha256(body)}
+    given = (fed.mean, fed.std, fed.interpolation, fed.size)
+    return Backbone(name, body, features, *given, stages(body), spec, classifier, head)
+
+
+def freeze(module: nn.Module) -> nn.Module:
+    """Eval mode (batch normalisation becomes a fixed affine map), no gradients by default, nothing in place."""
+    for m in module.modules():
+        if getattr(m, "inplace", False) is True:
+            m.inplace = False  # type: ignore[assignment]  # forward mode needs the value before the activation
+    return module.eval().requires_grad_(False)

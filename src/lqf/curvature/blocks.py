@@ -1,0 +1,134 @@
+"""Blocks of a block-diagonal curvature matrix, each invertible with any ridge strength after one eigendecomposition.
+
+Every block stands for a positive semidefinite matrix B over some of the weights and answers `solve(v, mu)`, that is
+(B + μI)⁻¹ v. Eigenvalues and bases are computed once; μ enters only as a shift of the eigenvalues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (not negative) and eigenvectors of (a batch of) symmetric matrices; float64 where float32 fails."""
+    matrix = (matrix + matrix.mT) / 2
+    try:
+        lam, u = torch.linalg.eigh(matrix)
+        if bool(torch.isfinite(u).all()):
+            return lam.clamp_min(0), u
+    except torch.linalg.LinAlgError:  # rank-deficient float32 factors sometimes do not converge
+        pass
+    lam, u = torch.linalg.eigh(matrix.double())
+    return lam.clamp_min(0).to(matrix.dtype), u.to(matrix.dtype)
+
+
+class Gram:
+    """Σ (rows)(rows)ᵀ for (groups, p, m) columns arriving in pieces; its eigenpairs stay thin while there are few columns.
+
+    As long as fewer columns than p have arrived they are kept as they are, and the eigenvectors come from the small
+    m × m matrix: a factor of 32,896 features and 1,000 samples never becomes a 32,896² matrix.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[Tensor] = []
+        self._count = 0
+        self._sum: Tensor | None = None
+
+    def add(self, columns: Tensor) -> None:
+        """Add (groups, p, m) columns."""
+        if self._sum is None:
+            self._pieces.append(columns)
+            self._count += columns.shape[-1]
+            if self._count >= columns.shape[-2]:
+                self._sum = sum(c @ c.mT for c in self._pieces)  # type: ignore[assignment]
+                self._pieces = []
+        else:
+            self._sum.baddbmm_(columns, columns.mT)
+
+    def eigenpairs(self) -> tuple[Tensor, Tensor]:
+        """Eigenvalues (groups, r) and orthonormal eigenvectors (groups, p, r) with r = min(p, number of columns)."""
+        if self._sum is not None:
+            return eigh(self._sum)
+        columns = torch.cat(self._pieces, -1).double()
+        lam, v = torch.linalg.eigh(columns.mT @ columns)
+        floor = lam.amax(-1, keepdim=True) * 1e-12 + 1e-300
+        u = columns @ v / lam.clamp_min(floor).sqrt()[..., None, :]
+        u = torch.where((lam > floor)[..., None, :], u, torch.zeros_like(u))
+        dtype = self._pieces[0].dtype
+        return lam.clamp_min(0).to(dtype), u.to(dtype)
+
+    @property
+    def trace(self) -> Tensor:
+        """Trace of the sum over all groups."""
+        if self._sum is not None:
+            return self._sum.diagonal(dim1=-2, dim2=-1).sum()
+        return torch.stack([c.square().sum() for c in self._pieces]).sum()
+
+
+@dataclass(frozen=True)
+class Kronecker:
+    """scale · (G ⊗ A) per group, for weights V of shape (groups, o, p).
+
+    (scale·G⊗A + μI)⁻¹ V = V/μ + U_G [ (U_Gᵀ V U_A) ∘ (1/(scale·λ_G λ_Aᵀ + μ) − 1/μ) ] U_Aᵀ
+
+    which holds for full and for thin bases alike: outside a thin basis the block is zero and only μ acts.
+
+    Attributes:
+        lam_a, u_a: (groups, r_a), (groups, p, r_a).
+        lam_g, u_g: (groups, r_g), (groups, o, r_g); u_g None means G = I.
+    """
+
+    scale: float
+    lam_a: Tensor
+    u_a: Tensor
+    lam_g: Tensor
+    u_g: Tensor | None
+
+    def solve(self, v: Tensor, mu: float) -> Tensor:
+        """(B + μI)⁻¹ v for v (groups, o, p)."""
+        full_a = self.u_a.shape[-1] == self.u_a.shape[-2]
+        full_g = self.u_g is None or self.u_g.shape[-1] == self.u_g.shape[-2]
+        c = v @ self.u_a if self.u_g is None else self.u_g.mT @ v @ self.u_a
+        curvature = self.scale * self.lam_g[..., :, None] * self.lam_a[..., None, :]
+        if full_a and full_g:
+            c = c / (curvature + mu)
+        else:
+            c = -c * curvature / (mu * (curvature + mu))  # = c (1/(curvature+μ) − 1/μ), without cancellation
+        out = c @ self.u_a.mT if self.u_g is None else self.u_g @ c @ self.u_a.mT
+        return out if full_a and full_g else out + v / mu
+
+    def dense(self) -> Tensor:
+        """The block as a matrix over V flattened in C order; for tests."""
+        groups, p = self.u_a.shape[:2]
+        a = (self.u_a * self.lam_a[:, None]) @ self.u_a.mT
+        u_g = torch.eye(self.lam_g.shape[-1]).to(a).expand(groups, -1, -1) if self.u_g is None else self.u_g
+        g = (u_g * self.lam_g[:, None]) @ u_g.mT
+        blocks = [self.scale * torch.kron(gi.contiguous(), ai.contiguous()) for gi, ai in zip(g, a, strict=True)]
+        return torch.block_diag(*blocks)
+
+
+@dataclass(frozen=True)
+class Channelwise:
+    """A small k × k matrix per channel (k = 2: scale and shift of a normalisation layer, k = 1: a diagonal).
+
+    Attributes:
+        lam, u: (channels, k), (channels, k, k).
+    """
+
+    lam: Tensor
+    u: Tensor
+
+    @classmethod
+    def of(cls, blocks: Tensor) -> Channelwise:
+        """From the matrices (channels, k, k)."""
+        if blocks.shape[-1] == 1:
+            return cls(blocks[..., 0].clamp_min(0), torch.ones_like(blocks))
+        return cls(*eigh(blocks))
+
+    def solve(self, v: Tensor, mu: float) -> Tensor:
+        """(B + μI)⁻¹ v for v (channels, k)."""
+        c = (self.u.mT @ v[..., None])[..., 0] / (self.lam + mu)
+        return (self.u @ c[..., None])[..., 0]

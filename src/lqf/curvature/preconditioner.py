@@ -1,0 +1,81 @@
+"""P ≈ H over head and body together: the head's exact block, K-FAC for the body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lqf.curvature.blocks import Gram, Kronecker
+from lqf.curvature.kfac import KFAC, Piece, kfac
+from lqf.layers import Tape
+from lqf.model import with_one
+from lqf.objective import Problem
+from lqf.progress import SILENT, Progress
+
+
+@dataclass(frozen=True)
+class Preconditioner:
+    """Block-diagonal approximation of Σ s JᵀJ; `solve` adds the ridge and inverts.
+
+    The head's block (Σ s z̃z̃ᵀ) ⊗ I_C is exact; it stays thin when there are fewer rows than features.
+    """
+
+    head: Kronecker
+    body: KFAC
+    head_size: int
+
+    def solve(self, v: Tensor, problem: Problem) -> Tensor:
+        """P⁻¹ v with the ridge strengths of ``problem``."""
+        head, body = problem.model.split(v)
+        solved = self.head.solve(head[None], problem.ridge.head)[0]
+        return torch.cat([solved.reshape(-1), self.body.solve(body, problem.ridge.body)])
+
+
+def precondition(
+    problem: Problem, features: Tensor, *, draws: int | None = 4, seed: int = 0, progress: Progress = SILENT
+) -> Preconditioner:
+    """Build the preconditioner in one pass over the data.
+
+    Args:
+        problem: the data and model.
+        features: (n, p) features of all rows.
+        draws: random ±1 combinations of the outputs per sample; None takes every output exactly.
+        seed: of the draws.
+        progress: where to report.
+    """
+    tape = Tape(problem.model.body, problem.inputs.example())
+    exact = draws is None or draws >= problem.model.n_outputs
+    generator = torch.Generator().manual_seed(seed)
+    body = kfac(tape, _pieces(problem, None if exact else draws, generator, progress))
+    return Preconditioner(head_block(problem, features), body, problem.model.head_size)
+
+
+def head_block(problem: Problem, features: Tensor) -> Kronecker:
+    """(Σ s z̃z̃ᵀ) ⊗ I_C."""
+    gram = Gram()
+    rows = with_one(features) * problem.weights.sqrt()[:, None].to(features)
+    for part in rows.split(4096):
+        gram.add(part.T[None])
+    lam, u = gram.eigenpairs()
+    ones = torch.ones(1, problem.model.n_outputs, dtype=u.dtype, device=u.device)
+    return Kronecker(1.0, lam, u, ones, None)
+
+
+def _pieces(
+    problem: Problem, draws: int | None, generator: torch.Generator, progress: Progress
+) -> Iterator[Piece]:
+    c = problem.model.n_outputs
+    with progress.stage("curvature (K-FAC)", total=len(problem.targets), unit="rows") as stage:
+        for rows, x in problem.inputs.batches():
+            fold = problem.fold[rows]
+            if draws is None:
+                us = torch.eye(c).to(problem.targets)[:, None].expand(c, len(x), c)
+            else:
+                signs = torch.randint(0, 2, (draws, len(x), c), generator=generator)
+                us = (2 * signs - 1).to(problem.targets) / draws**0.5
+            cotangents = torch.stack([problem.model.to_features(u, fold) for u in us])
+            yield Piece(x, problem.weights[rows], cotangents)
+            stage.advance(len(x))

@@ -1,0 +1,28 @@
+"""Data: from folders, manifests, data sets and arrays to a table of samples, and from there to batches of pixels.
+
+Example:
+    >>> samples = load_samples("photos/train")  # doctest: +SKIP
+    >>> check_trainable(samples)  # doctest: +SKIP
+    >>> images = open_images(samples, Preprocess(size=224))  # doctest: +SKIP
+    >>> x = normalize(images.batch([0, 1, 2]), Preprocess(size=224), torch.float32)  # doctest: +SKIP
+"""
+
+from lqf.data.check import check_trainable
+from lqf.data.images import Images, open_images
+from lqf.data.load import load_samples
+from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
+from lqf.data.samples import Samples
+from lqf.data.unlabelled import load_unlabelled
+
+__all__ = [
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "Images",
+    "Preprocess",
+    "Samples",
+    "check_trainable",
+    "load_samples",
+    "load_unlabelled",
+    "normalize",
+    "open_images",
+]

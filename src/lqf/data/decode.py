@@ -1,0 +1,175 @@
+"""From the bytes of an image file, a PIL image or an array to upright 8-bit RGB.
+
+What "properly" means here:
+
+- The EXIF (or XMP) orientation is applied, for pixels that a camera stored lying down.
+- Transparency (RGBA, LA, palettes, PNG colour keys) is laid over white, the page that such an image is made for.
+- Greyscale deeper than 8 bit is scaled by its full range, never clipped: see `_to_8_bit`.
+- A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size (a partial inverse DCT, several times faster) when that still
+  leaves at least twice the pixels that are needed each way, where the final resize hides the difference.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
+from torch import Tensor
+
+Raw = bytes | Image.Image | np.ndarray | Tensor
+
+# Only these decoders see a user's files (Pillow knows dozens, some start other programs). Importing registers them,
+# once and before any thread starts. A file's extension is no proof of its format, so all are tried.
+_PLUGINS = (
+    JpegImagePlugin.JpegImageFile,
+    PngImagePlugin.PngImageFile,
+    WebPImagePlugin.WebPImageFile,
+    BmpImagePlugin.BmpImageFile,
+    TiffImagePlugin.TiffImageFile,
+    GifImagePlugin.GifImageFile,
+    PpmImagePlugin.PpmImageFile,
+)
+FORMATS = tuple(p.format for p in _PLUGINS if p.format in Image.OPEN)
+
+_ORIENTATION = 0x0112
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class Unreadable(Exception):
+    """An image cannot be read; the message is a reason that follows the image's name in a sentence."""
+
+
+def to_image(raw: Raw, at_least: int | None = None) -> Image.Image:
+    """Upright RGB pixels; raises `Unreadable`.
+
+    Args:
+        raw: What a source hands out.
+        at_least: The side that is needed in the end; a JPEG may be decoded smaller, with sides ≥ 2 · ``at_least``.
+    """
+    if isinstance(raw, Tensor):
+        raise TypeError("tensors go to the network unchanged; they have no picture")
+    try:
+        image = _load(raw, at_least)
+        turn = _turn(image)
+        rgb = _to_rgb(image)
+        return rgb if turn is None else rgb.transpose(turn)
+    except (Unreadable, MemoryError):
+        raise
+    except Exception as e:  # decoders raise anything (struct.error, SyntaxError, …): the image is then not readable
+        raise Unreadable(_reason(e)) from e
+
+
+def is_image(file: BinaryIO) -> bool:
+    """Whether a file starts like an image that some decoder accepts (its pixels may still be damaged)."""
+    try:
+        with Image.open(file, formats=FORMATS):
+            return True
+    except Exception:
+        return False
+
+
+def sha256(raw: Raw) -> str:
+    """The sha256 of a file's bytes, an array's or tensor's bytes, or a PIL image's RGB pixels."""
+    if isinstance(raw, bytes):
+        return hashlib.sha256(raw).hexdigest()
+    if isinstance(raw, Image.Image):
+        return hashlib.sha256(to_image(raw).tobytes()).hexdigest()
+    if isinstance(raw, Tensor):  # as bytes, since numpy has no bfloat16
+        raw = raw.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return hashlib.sha256(np.ascontiguousarray(raw).data).hexdigest()
+
+
+def _load(raw: bytes | Image.Image | np.ndarray, at_least: int | None) -> Image.Image:
+    if isinstance(raw, np.ndarray):  # (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), uint8
+        return Image.fromarray(np.ascontiguousarray(raw[..., 0] if raw.ndim == 3 and raw.shape[2] == 1 else raw))
+    if isinstance(raw, Image.Image):
+        raw.load()
+        return raw
+    if not raw:
+        raise Unreadable("is an empty file")
+    image = Image.open(io.BytesIO(raw), formats=FORMATS)
+    if at_least is not None:
+        image.draft(None, (2 * at_least, 2 * at_least))  # does nothing for other formats
+    image.load()
+    return image
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    try:  # after load(): TIFF turns its pixels itself and then drops the tag, PNG may carry it behind the pixels
+        return _UPRIGHT.get(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # damaged metadata around good pixels
+        return None
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I") or image.mode == "F":
+        return _to_8_bit(image).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        return _over_white(image)
+    return image.convert("RGB")
+
+
+def _over_white(image: Image.Image) -> Image.Image:
+    if image.mode == "La":  # the only mode without a direct way to RGBA
+        image = image.convert("LA")
+    image = image.convert("RGBA")
+    if image.getchannel("A").getextrema() == (255, 255):  # opaque: keep the pixels exactly
+        return image.convert("RGB")
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, image).convert("RGB")
+
+
+def _to_8_bit(image: Image.Image) -> Image.Image:
+    """Greyscale of 16 or 32 bit, integer or float, to 8 bit: round(255 · x / top).
+
+    16-bit files have top = 65535. In 32 bit nothing says what white is, so top is the smallest of the usual ones that
+    holds the image (1 for floats, 255, 65535); pixels below zero or above all of these are stretched from min to max.
+    """
+    x = np.asarray(image).astype(np.float64)
+    if not np.isfinite(x).all():
+        raise Unreadable("has pixels that are NaN or infinite")
+    low, high = float(x.min()), float(x.max())
+    if image.mode.startswith("I;16") or image.format in ("PNG", "PPM"):  # older Pillows open 16-bit PNGs as "I"
+        usual: tuple[float, ...] = (65535,)
+    else:
+        usual = (1, 255, 65535) if image.mode == "F" else (255, 65535)
+    top = next((t for t in usual if 0 <= low and high <= t), math.nan)
+    if math.isnan(top):
+        x, top = x - low, (high - low) or 1.0
+    return Image.fromarray(np.rint(x * 255 / top).astype(np.uint8))
+
+
+def _reason(e: Exception) -> str:
+    if isinstance(e, UnidentifiedImageError):
+        return f"is no image in a format that is read ({', '.join(f.lower() for f in FORMATS)})"
+    if isinstance(e, Image.DecompressionBombError):
+        return "has too many pixels"
+    text = str(e)
+    if "truncated" in text.lower() or isinstance(e, EOFError):
+        return "is truncated"
+    return f"cannot be decoded ({text or type(e).__name__})"

@@ -1,0 +1,92 @@
+"""Labels in any form to class indices, and the choice of a few images per class."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from lqf.data.table import Label
+from lqf.data.text import clean, counted, listed
+from lqf.errors import LQFError
+
+
+def plain_labels(labels: Iterable[object], what: str = "label") -> list[Label]:
+    """Labels from a list, a numpy or torch array or a pandas column, as Python ints and strings."""
+    if isinstance(labels, str | bytes):
+        raise LQFError(f"{what}s are a list with one {what} per image, not the text {labels!r}")
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    return [plain_label(value, i, what) for i, value in enumerate(values)]
+
+
+def plain_label(value: object, i: int, what: str = "label") -> Label:
+    """One label; ``i`` is its position, for the sentence."""
+    if isinstance(value, Tensor | np.ndarray | np.generic) and np.ndim(value) == 0:
+        value = value.item()
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return int(value)
+    raise LQFError(f"{what} number {i} is {value!r}; a {what} is a whole number or a name, one per image")
+
+
+def encode(
+    labels: Sequence[Label], classes: Sequence[object] | None, also: Sequence[str] = (), where: str = "the data"
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """Class names and the (N,) index of each label.
+
+    Without ``classes`` these are the labels found, and ``also``, sorted: whole numbers by value (as `numpy.unique`
+    does), names by their letters. With ``classes`` their order is kept and any other label is refused.
+    """
+    if classes is None:
+        names = _sorted_names(labels, also)
+    else:
+        names = tuple(str(c) for c in plain_labels(classes, "class"))
+        _check_known(labels, names, where)
+    place = {name: k for k, name in enumerate(names)}
+    return names, np.array([place[str(y)] for y in labels], dtype=np.int64)
+
+
+def _sorted_names(labels: Sequence[Label], also: Sequence[str]) -> tuple[str, ...]:
+    numbers = [y for y in set(labels) if isinstance(y, int)]
+    if len(numbers) == len(set(labels)) and not also:
+        return tuple(str(y) for y in sorted(numbers))
+    return tuple(sorted({str(y) for y in labels} | set(also)))
+
+
+def _check_known(labels: Sequence[Label], names: tuple[str, ...], where: str) -> None:
+    known = set(names)
+    if len(known) != len(names):
+        raise LQFError(f"the classes {listed(names)} name one of them twice")
+    unknown = Counter(str(y) for y in labels if str(y) not in known)
+    if unknown:
+        found = ", ".join(f"`{name}` ({counted(n, 'image')})" for name, n in sorted(unknown.items()))
+        raise LQFError(f"{where} has classes the model does not know: {found}; it knows {listed(names, 20)}")
+
+
+def limit_per_class(ids: Sequence[str], labels: np.ndarray, limit: int, seed: int) -> np.ndarray:
+    """Positions, in their old order, of ``limit`` images of each class (all of a class that has fewer).
+
+    The images are ranked by sha256(seed, id): the choice depends on nothing but the ids and the seed, the choice for a
+    smaller limit is part of that for a larger one, and a new image displaces at most one other.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
+        raise LQFError(f"limit_per_class is {limit!r}; give a whole number of images, 1 or more")
+    if len(labels) and labels.min() < 0:
+        raise LQFError("limit_per_class needs a label for every image")
+    rank = [hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in ids]
+    chosen: list[int] = []
+    for k in np.unique(labels):
+        rows = np.flatnonzero(labels == k).tolist()
+        chosen += sorted(rows, key=lambda i: rank[i])[:limit]
+    return np.array(sorted(chosen), dtype=np.int64)

@@ -1,0 +1,71 @@
+"""How much memory is free for images: what the machine has, and what this container may use of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_UNKNOWN = 4 << 30  # a machine that does not say
+
+
+def available_bytes() -> int:
+    """Memory that can be used now without swapping or being killed."""
+    machine = _meminfo() or _physical() or _UNKNOWN
+    container = _cgroup()
+    return machine if container is None else min(machine, container)
+
+
+def cores() -> int:
+    """Processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _meminfo(path: str = "/proc/meminfo") -> int | None:
+    for line in _text(path).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _physical() -> int | None:
+    """Half of the whole memory, where the system does not say what is free (macOS)."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _cgroup(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> int | None:
+    """Limit − (used − file cache that can be dropped), the least over this process's cgroup and those above it."""
+    left = []
+    for files in (("memory.max", "memory.current", "inactive_file"), _V1):
+        for folder in _own_folders(root, own, version_1=files is _V1):
+            limit, used = _text(folder / files[0]).strip(), _text(folder / files[1]).strip()
+            if limit.isdigit() and used.isdigit():
+                stat = dict(line.split()[:2] for line in _text(folder / "memory.stat").splitlines() if " " in line)
+                left.append(max(int(limit) - int(used) + int(stat.get(files[2], 0)), 0))
+    return min(left, default=None)
+
+
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _own_folders(root: str, own: str, version_1: bool) -> list[Path]:
+    """The cgroup of this process and all above it."""
+    base = Path(root) / "memory" if version_1 else Path(root)
+    inside = ""
+    for line in _text(own).splitlines():
+        number, controllers, path = line.split(":", 2)
+        if ("memory" in controllers.split(",")) if version_1 else (number == "0" and not controllers):
+            inside = path.strip("/")
+    here = base / inside
+    return [p for p in (here, *here.parents) if p == base or base in p.parents]
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

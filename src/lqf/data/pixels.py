@@ -1,0 +1,105 @@
+"""The two kinds of opened images: pictures, in memory or decoded when asked for, and tensors that are passed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lqf.data.augment import augment
+from lqf.data.decode import Unreadable, sha256, to_image
+from lqf.data.parallel import in_order
+from lqf.data.preprocess import Preprocess
+from lqf.data.samples import Index, Samples, positions
+from lqf.data.sources import TensorSource
+from lqf.errors import LQFError
+
+Skipped = tuple[tuple[str, str], ...]  # (id, reason)
+
+
+@dataclass(eq=False)
+class PixelImages:
+    """Pictures as uint8: ``store`` (N, 3, R, R) holds them resized, or is None and they are decoded when asked for."""
+
+    samples: Samples
+    preprocess: Preprocess
+    hashes: tuple[str, ...]
+    skipped: Skipped
+    workers: int
+    store: np.ndarray | None = field(repr=False)
+
+    @property
+    def n_views(self) -> int:
+        return self.preprocess.n_views
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def batch(self, index: Index, view: int = 0) -> Tensor:
+        top, left, mirrored = self.preprocess.window(view)
+        s = self.preprocess.size
+        out = self._resized(positions(index, len(self)))[:, :, top : top + s, left : left + s]
+        return torch.from_numpy(np.ascontiguousarray(out[..., ::-1] if mirrored else out))
+
+    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
+        return augment(self._resized(positions(index, len(self))), scheme, self.preprocess, generator, self.workers)
+
+    def _resized(self, rows: np.ndarray) -> np.ndarray:
+        """(B, 3, R, R): the whole resized images."""
+        if self.store is not None:
+            return self.store[rows]
+        side = self.preprocess.stored
+        out = np.empty((len(rows), 3, side, side), np.uint8)
+
+        def read(k: int) -> None:
+            out[k] = self._decoded_again(int(rows[k]))
+
+        for _ in in_order(read, range(len(rows)), self.workers):
+            pass
+        return out
+
+    def _decoded_again(self, i: int) -> np.ndarray:
+        try:
+            digest, pixels = decoded(self.samples, self.preprocess, i)
+        except Unreadable as e:
+            raise LQFError(f"`{self.samples.ids[i]}` could be read before, and now it {e}") from e
+        if digest != self.hashes[i]:
+            raise LQFError(
+                f"`{self.samples.ids[i]}` is not the image it was when it was first read; "
+                "leave files alone during a run, and give data sets without random transforms"
+            )
+        return pixels
+
+
+@dataclass(eq=False)
+class TensorImages:
+    """Floating-point tensors that go to the network unchanged."""
+
+    samples: Samples
+    hashes: tuple[str, ...]
+    skipped: Skipped = ()
+
+    @property
+    def n_views(self) -> int:
+        return 1
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def batch(self, index: Index, view: int = 0) -> Tensor:
+        if view != 0:
+            raise LQFError(f"view {view} was asked for; floating-point tensors have one view, 0")
+        assert isinstance(self.samples.source, TensorSource)
+        return self.samples.source.batch(positions(index, len(self)))
+
+    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
+        raise LQFError("floating-point tensors go to the network unchanged; for random crops give uint8 images")
+
+
+def decoded(samples: Samples, preprocess: Preprocess, i: int) -> tuple[str, np.ndarray]:
+    """The hash and the resized pixels (3, R, R) of one sample, from one reading; raises `Unreadable`."""
+    raw = samples.source.raw(i)
+    image = to_image(raw, at_least=preprocess.stored)
+    return sha256(raw), preprocess.resized(image)

@@ -1,0 +1,33 @@
+"""What a reader of one kind of source returns, before labels become numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lqf.data.sources import Source
+
+Label = int | str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns as they were found.
+
+    Attributes:
+        source: Where the images are read from.
+        ids: One per image.
+        labels: Names or whole numbers; None where the source has no labels.
+        weights: One per image, or None.
+        groups: One per image, or None.
+        class_names: Classes that exist even if no image has them (an empty class folder).
+    """
+
+    source: Source
+    ids: Sequence[str]
+    labels: Sequence[Label] | None = None
+    weights: Sequence[float] | np.ndarray | None = None
+    groups: Sequence[str] | None = None
+    class_names: tuple[str, ...] = ()

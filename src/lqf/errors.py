@@ -1,0 +1,20 @@
+"""Errors meant to be read by a person: the message is a sentence, which the command line prints without a traceback."""
+
+
+class LQFError(ValueError):
+    """Something the user gave cannot be used; the message says what was given, what was expected and what to do."""
+
+
+class MissingDependency(LQFError, ImportError):
+    """An optional package is not installed.
+
+    Args:
+        package: What to install, as `pip install` spells it.
+        purpose: What it is needed for, e.g. "`timm:` backbones".
+        command: The command to type where it is not plainly ``pip install PACKAGE``.
+    """
+
+    def __init__(self, package: str, purpose: str, command: str | None = None) -> None:
+        command = command or f"pip install {package}"
+        super().__init__(f"{package} is needed for {purpose} and is not installed: run `{command}`.")
+        self.package = package

@@ -1,0 +1,346 @@
+"""`LQFClassifier`: the scikit-learn face of the library."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lqf import storage
+from lqf.backbones import load_backbone
+from lqf.calibration import probabilities
+from lqf.checkpoint import Checkpoint
+from lqf.data import Images, Preprocess, Samples, check_trainable, load_samples, load_unlabelled, open_images
+from lqf.errors import LQFError
+from lqf.fit import Fit
+from lqf.fitted import Fitted
+from lqf.loo import LeaveOneOut
+from lqf.progress import SILENT, Progress
+from lqf.settings import Settings
+from lqf.targets import class_scores, decide
+
+
+class LQFClassifier:
+    """Fine-tunes a pretrained network by solving one linear-quadratic problem.
+
+    Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible.
+
+    Example:
+        >>> model = LQFClassifier("efficientnet_lite0").fit("photos/train")  # doctest: +SKIP
+        >>> model.score("photos/test"), model.leave_one_out().error  # doctest: +SKIP
+
+    Args:
+        backbone: a name (`lqf.backbones.available()`), "timm:NAME", "torchvision:NAME", or any nn.Module that ends in a
+            linear layer.
+        weights: the backbone's weights file, where it is not a package's; "random" for random weights.
+        leaky: swap ReLU for leaky ReLU before linearising.
+        size: side of the input in pixels; None: what the backbone was trained with.
+        views: fixed views of every image: "none", "flip", "five" or "ten".
+        device: "auto", "cpu", "cuda", "cuda:1", …
+        strict: refuse damaged images instead of skipping them.
+        limit_per_class: use at most this many images of every class.
+        solver, pooling, weight_decay, body_weight_decay, head, form, linearize, alpha, augment, tol, max_passes, epochs,
+            learning_rate, minibatch, draws, batch_size, dtype, seed: see `lqf.settings.Settings`.
+
+    Attributes:
+        classes_: (n_classes,) class names or labels.
+        report_: what the fit did: solver, weight decay, residual, leave-one-out error, times.
+        fitted_: the model itself (`lqf.fitted.Fitted`).
+    """
+
+    def __init__(
+        self,
+        backbone: str | nn.Module = "efficientnet_lite0",
+        *,
+        weights: str | Path | None = None,
+        leaky: bool = True,
+        size: int | None = None,
+        views: str = "none",
+        device: str = "auto",
+        strict: bool = False,
+        limit_per_class: int | None = None,
+        solver: str = "auto",
+        pooling: str = "auto",
+        weight_decay: float | str = "auto",
+        body_weight_decay: float | str = "auto",
+        head: str = "crossfit",
+        form: str = "centred",
+        linearize: str = "all",
+        alpha: float = 15.0,
+        augment: str = "none",
+        tol: float = 1e-2,
+        max_passes: int = 60,
+        epochs: int = 30,
+        learning_rate: float | None = None,
+        minibatch: int = 28,
+        draws: int | None = 4,
+        batch_size: int | None = None,
+        dtype: str = "float32",
+        seed: int = 0,
+    ):
+        self.backbone = backbone
+        self.weights = weights
+        self.leaky = leaky
+        self.size = size
+        self.views = views
+        self.device = device
+        self.strict = strict
+        self.limit_per_class = limit_per_class
+        self.solver = solver
+        self.pooling = pooling
+        self.weight_decay = weight_decay
+        self.body_weight_decay = body_weight_decay
+        self.head = head
+        self.form = form
+        self.linearize = linearize
+        self.alpha = alpha
+        self.augment = augment
+        self.tol = tol
+        self.max_passes = max_passes
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.minibatch = minibatch
+        self.draws = draws
+        self.batch_size = batch_size
+        self.dtype = dtype
+        self.seed = seed
+
+    # --- scikit-learn's conventions -----------------------------------------------------------------------------------
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        return [n for n in inspect.signature(cls.__init__).parameters if n != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All constructor arguments."""
+        return {n: getattr(self, n) for n in self._parameter_names()}
+
+    def set_params(self, **params: Any) -> LQFClassifier:
+        """Change constructor arguments."""
+        known = self._parameter_names()
+        for name, value in params.items():
+            if name not in known:
+                raise LQFError(f"LQFClassifier has no parameter `{name}`; it has {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn (if it is asking, it is installed) that this is a classifier."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        tags = Tags(estimator_type="classifier", target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False))
+        tags.classifier_tags = ClassifierTags()
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether `fit` or `load` has been called."""
+        return hasattr(self, "fitted_")
+
+    def __repr__(self) -> str:
+        signature = inspect.signature(type(self).__init__).parameters
+        changed = [f"{n}={v!r}" for n, v in self.get_params().items() if v is not signature[n].default and v != signature[n].default]
+        return f"LQFClassifier({', '.join(changed)})"
+
+    # --- fitting ------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        progress: Progress = SILENT,
+    ) -> LQFClassifier:
+        """Find the optimum.
+
+        Args:
+            X: a folder CLASS/*.jpg, a CSV manifest, a torch Dataset, or images or tensors as one array.
+            y: labels, where X has none.
+            sample_weight: (N,) weights of the samples.
+            groups: (N,) samples of one group are left out together.
+            checkpoint: file in which a long solve keeps what it has reached.
+            resume: continue from that file.
+            progress: where to report, e.g. `lqf.progress.terminal_progress()`.
+        """
+        settings = self._settings()
+        samples = load_samples(
+            X, y, sample_weight=sample_weight, groups=groups, limit_per_class=self.limit_per_class, seed=self.seed
+        )
+        samples = samples.select(np.flatnonzero(samples.weights > 0))  # weight zero is absent
+        check_trainable(samples)
+        backbone = load_backbone(self.backbone, weights=self.weights, leaky=self.leaky, seed=self.seed)
+        preprocess = Preprocess(
+            size=self.size or backbone.size,
+            interpolation=backbone.interpolation,
+            mean=backbone.mean,
+            std=backbone.std,
+            views=self.views,  # type: ignore[arg-type]
+        )
+        images = open_images(samples, preprocess, strict=self.strict, progress=progress)
+        _report_skipped(images, progress)
+        check_trainable(images.samples)
+        keep = None
+        if checkpoint is not None:
+            keep = Checkpoint(Path(checkpoint), self._fingerprint(images, backbone.spec, preprocess))
+        device = _device(self.device)
+        self._adopt(Fit(settings, backbone, images, preprocess, device, keep, resume, progress).run())
+        if keep:
+            keep.remove()
+        return self
+
+    def _settings(self) -> Settings:
+        own = self.get_params()
+        return Settings(**{n: own[n] for n in Settings.__dataclass_fields__})
+
+    def _fingerprint(self, images: Images, spec: dict[str, Any], preprocess: Preprocess) -> dict[str, Any]:
+        samples = images.samples
+        settings = self._settings().to_dict()
+        for irrelevant in ("tol", "max_passes", "batch_size"):
+            settings.pop(irrelevant)
+        return {
+            "settings": settings,
+            "backbone": spec.get("state_sha256"),
+            "preprocess": preprocess.to_dict(),
+            "hashes": list(images.hashes),
+            "labels": samples.labels.tolist(),
+            "weights": samples.weights.tolist(),
+            "groups": samples.groups and list(samples.groups),
+        }
+
+    def _adopt(self, fitted: Fitted) -> None:
+        self.fitted_ = fitted
+        self.report_ = fitted.report
+        self.classes_ = _class_array(fitted.classes)
+
+    # --- using --------------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any, *, progress: Progress = SILENT) -> np.ndarray:
+        """The model's outputs: (N,) for two classes (positive: the second), (N, n_classes) otherwise."""
+        outputs = self._outputs(self._open(X, progress), progress).numpy()
+        return outputs[:, 0] if outputs.shape[1] == 1 else outputs
+
+    def predict(self, X: Any, *, progress: Progress = SILENT) -> np.ndarray:
+        """(N,) predicted classes."""
+        return self.classes_[decide(self._outputs(self._open(X, progress), progress)).numpy()]
+
+    def predict_proba(self, X: Any, *, progress: Progress = SILENT) -> np.ndarray:
+        """(N, n_classes) probabilities, calibrated on the leave-one-out outputs."""
+        return probabilities(self._outputs(self._open(X, progress), progress), self._model().beta).numpy()
+
+    def scores(self, images: Images, *, progress: Progress = SILENT) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Predicted index (N,), score and probability of every class (N, n_classes), of opened images in one pass."""
+        outputs = self._outputs(images, progress)
+        fitted = self._model()
+        scores = class_scores(outputs, fitted.alpha)
+        return decide(outputs).numpy(), scores.numpy(), probabilities(outputs, fitted.beta).numpy()
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, progress: Progress = SILENT) -> float:
+        """Accuracy on labelled images."""
+        samples = load_samples(X, y, sample_weight=sample_weight, classes=self._labels_as_given(y))
+        images = self.open(samples, progress=progress)
+        right = decide(self._outputs(images, progress)).numpy() == images.samples.labels
+        return float(np.average(right, weights=images.samples.weights))
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Out-of-sample outputs of the training samples, from the solved problem itself."""
+        loo = self._model().loo
+        if loo is None:
+            raise LQFError(
+                "leave-one-out is not known for this fit: its training set is too large for the averaged kernel; "
+                "use solver `head`, fewer images, or a labelled test set"
+            )
+        return loo
+
+    def open(self, samples: Samples, *, strict: bool = False, progress: Progress = SILENT) -> Images:
+        """Decode images the way the model was fitted."""
+        images = open_images(samples, self._model().preprocess, strict=strict, progress=progress)
+        _report_skipped(images, progress)
+        return images
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model as a folder of safetensors, JSON and CSV."""
+        params = {k: v if isinstance(v, str | int | float | bool | None) else str(v) for k, v in self.get_params().items()}
+        storage.save(self._model(), path, settings=params, overwrite=overwrite)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | None = None,
+        weights: str | Path | None = None,
+        device: str = "auto",
+    ) -> LQFClassifier:
+        """Read a saved model and verify all of its hashes.
+
+        Args:
+            path: the folder.
+            backbone: the network, where it was given as a Python object.
+            weights: the backbone's weights file, where it has moved.
+            device: where to predict.
+        """
+        fitted, params = storage.load(path, backbone=backbone, weights=weights)
+        if backbone is not None:
+            params["backbone"] = backbone
+        known = cls._parameter_names()
+        model = cls(**{k: v for k, v in params.items() if k in known and k != "device"}, device=device)
+        model._adopt(fitted)
+        return model
+
+    def _model(self) -> Fitted:
+        if not hasattr(self, "fitted_"):
+            raise LQFError("this LQFClassifier is not fitted yet; call `fit` or `LQFClassifier.load` first")
+        return self.fitted_
+
+    def _labels_as_given(self, y: Any) -> Any:
+        return self.classes_ if y is not None else self._model().classes
+
+    def _open(self, X: Any, progress: Progress) -> Images:
+        """Images of any source; labels, if it has any, are ignored."""
+        self._model()
+        if isinstance(X, str | Path) and Path(X).suffix.lower() != ".csv":
+            samples = load_unlabelled(X)
+        else:
+            samples = load_samples(X)
+        return self.open(samples, strict=True, progress=progress)
+
+    def _outputs(self, images: Images, progress: Progress) -> torch.Tensor:
+        device = _device(self.device)
+        return self._model().outputs(
+            images,
+            device=device,
+            batch_size=self.batch_size or (128 if device.type == "cuda" else 16),
+            dtype=torch.float64 if self.dtype == "float64" else torch.float32,
+            progress=progress,
+        )
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise LQFError(f"there is no device `{name}`; use `auto`, `cpu` or `cuda`") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise LQFError(f"device `{name}` was asked for, and torch sees no CUDA device; use `auto` or `cpu`")
+    return device
+
+
+def _report_skipped(images: Images, progress: Progress) -> None:
+    for sample, reason in images.skipped:
+        progress.say(f"skipped `{sample}`: {reason}")
+
+
+def _class_array(classes: tuple[str, ...]) -> np.ndarray:
+    """Class names, as integers where they all are integers (arrays were fitted with integer labels)."""
+    if all(c.lstrip("-").isdigit() and str(int(c)) == c for c in classes):
+        return np.array([int(c) for c in classes])
+    return np.array(classes)

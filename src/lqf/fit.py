@@ -1,0 +1,365 @@
+"""From images to the optimum: the stages of a fit, in order.
+
+features -> closed-form head -> linearisation point -> plan -> weight decay -> solve -> leave-one-out -> `Fitted`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lqf.backbones import Backbone
+from lqf.checkpoint import Checkpoint
+from lqf.curvature import Preconditioner, precondition
+from lqf.data import Images, Preprocess
+from lqf.fitted import Fitted, TrainingTable
+from lqf.inputs import Inputs
+from lqf.kernels import Kernels, averaged_kernels, exact_kernels
+from lqf.linearize import linearized_body
+from lqf.loo import LeaveOneOut
+from lqf.memory import available_bytes
+from lqf.model import LinearModel
+from lqf.objective import Problem, Ridge
+from lqf.point import Point, crossfit_point, probe_point, random_point
+from lqf.progress import SILENT, Progress
+from lqf.settings import Settings
+from lqf.solution import Certificate, Solution
+from lqf.solvers import PCG, SGD, Adam, Dense, Head
+from lqf.solvers.planner import Plan, Rates, plan
+from lqf.solvers.stochastic import Stochastic
+from lqf.targets import centre, encode
+from lqf.tune import Choice, Judge, choose_ridge
+
+State = tuple[dict[str, Tensor], dict[str, Any]]
+"""A checkpoint: the solver's vectors, and where it was."""
+MOST_SAMPLES = {False: 1000, True: 4000}
+"""Rows in the averaged kernel, on a CPU and on a GPU."""
+
+
+@dataclass
+class Fit:
+    """One fit: its data, its settings, and the stages as methods.
+
+    Attributes:
+        settings: what to do.
+        backbone: the network, on the CPU.
+        images: training images, checked.
+        preprocess: pixels to inputs.
+        device: where to compute.
+        checkpoint: where to keep what a solve has reached; None: nowhere.
+        resume: start from the checkpoint if there is one.
+        progress: where to report.
+    """
+
+    settings: Settings
+    backbone: Backbone
+    images: Images
+    preprocess: Preprocess
+    device: torch.device
+    checkpoint: Checkpoint | None = None
+    resume: bool = False
+    progress: Progress = SILENT
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> Fitted:
+        """All stages."""
+        began = time.perf_counter()
+        with self._timed("features"):
+            features = self.features()
+        with self._timed("head"):
+            head = self.closed_form_head(features)
+            head_choice = choose_ridge(lambda _: head.ridge, head.residual, self.judge, [1.0], self._fixed_mu())
+        if self.settings.solver == "head":
+            return self._finish_head(head, head_choice, began)
+        point = self.point(head, head_choice.mu)
+        problem = self.problem(point)
+        with self._timed("planning"):
+            chosen = plan(problem, self.settings.solver, Rates.measure(problem))
+            self.progress.say(chosen.sentence)
+        state = self._resumed()
+        with self._timed("kernel"):
+            kernels = self.kernels(problem, features, chosen)
+        with self._timed("weight decay"):
+            choice = self.choose(kernels, Ridge(**state[1]["ridge"]) if state else None)
+        problem = problem.with_ridge(Ridge(choice.mu, choice.mu * choice.omega))
+        with self._timed("solve"):
+            if chosen.solver == "dense":
+                ridge = kernels.factorise(choice.omega)
+                solution = Dense().solve(problem, features, ridge, progress=self.progress)
+            else:
+                solution = self.iterate(problem, features, head, state)
+        with self._timed("leave-one-out"):
+            loo = self._leave_one_out(kernels, choice, problem, solution)
+        report = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
+        v, delta = problem.model.split(solution.delta)
+        mean = problem.model.heads.mean(0)
+        return self._fitted(v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, report)
+
+    # --- the data as rows ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of all passes."""
+        return torch.float64 if self.settings.dtype == "float64" else torch.float32
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """Rows on the device; the frozen prefix's activations are kept when they fit."""
+        inputs = Inputs(
+            self.images,
+            self.preprocess,
+            device=self.device,
+            dtype=self.dtype,
+            batch_size=self.settings.batch_size or (128 if self.device.type == "cuda" else 16),
+            prefix=self._parts[0],
+        )
+        inputs.cache_prefix(progress=self.progress)
+        return inputs
+
+    @cached_property
+    def _parts(self) -> tuple[Any, Any]:
+        return linearized_body(self.backbone.body.to(device=self.device, dtype=self.dtype), self.settings.linearize)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """(N,)."""
+        return torch.tensor(self.images.samples.labels)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """(n, C) of the rows, float64."""
+        t = encode(self.labels, len(self.images.samples.classes), self.settings.alpha)
+        return t.repeat_interleave(self.images.n_views, 0).to(self.device)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(n,) of the rows: the views of an image share its weight."""
+        s = torch.tensor(self.images.samples.weights, dtype=torch.float64)
+        return s.repeat_interleave(self.images.n_views).to(self.device) / self.images.n_views
+
+    @cached_property
+    def groups(self) -> Tensor:
+        """(n,) rows that leave together: the views of an image, the images of a group."""
+        names = self.images.samples.groups
+        if names is None:
+            code = torch.arange(len(self.images))
+        else:
+            number = {g: i for i, g in enumerate(dict.fromkeys(names))}
+            code = torch.tensor([number[g] for g in names])
+        return code.repeat_interleave(self.images.n_views)
+
+    @cached_property
+    def constant(self) -> float:
+        """c of the linear model."""
+        return centre(len(self.images.samples.classes), self.settings.alpha)
+
+    @cached_property
+    def judge(self) -> Judge:
+        """Compares candidates by leave-one-out."""
+        weights = torch.tensor(self.images.samples.weights)
+        return Judge(self.targets, self.labels, weights, self.images.n_views)
+
+    # --- the stages ---------------------------------------------------------------------------------------------------
+
+    def features(self) -> Tensor:
+        """z (n, p) of all rows."""
+        out = None
+        with self.progress.stage("features", total=len(self.inputs), unit="images") as stage:
+            for rows, x in self.inputs.batches():
+                z = self._parts[1].value(x)
+                out = z.new_empty(len(self.inputs), z.shape[1]) if out is None else out
+                out[rows] = z
+                stage.advance(len(rows))
+        assert out is not None
+        return out
+
+    def closed_form_head(self, features: Tensor) -> Head:
+        """The factorised head problem."""
+        return Head.of(features, self.targets - self.constant, self.weights, self.groups.to(self.device))
+
+    def point(self, head: Head, mu: float) -> Point:
+        """The head(s) at the linearisation point."""
+        if self.settings.head == "random":
+            return random_point(head, self.settings.seed)
+        if self.settings.head == "probe":
+            return probe_point(head, mu)
+        rows = self.labels.repeat_interleave(self.images.n_views)
+        return crossfit_point(head, mu, labels=rows, seed=self.settings.seed)
+
+    def problem(self, point: Point) -> Problem:
+        """The quadratic problem, still without ridge strengths."""
+        heads = point.heads.to(device=self.device, dtype=self.dtype)
+        model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.constant)
+        fold = point.fold.to(self.device)
+        return Problem(
+            model, self.inputs, self.targets.to(self.dtype), self.weights.to(self.dtype), fold, Ridge(1.0, 1.0)
+        )
+
+    def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
+        """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
+        if chosen.solver == "dense":
+            budget = chosen.jacobian_bytes
+            return exact_kernels(problem, features, self.groups, budget=budget, progress=self.progress)
+        return averaged_kernels(
+            problem,
+            features,
+            self.groups,
+            budget=available_bytes(self.device) // 3,
+            most_samples=MOST_SAMPLES[self.device.type == "cuda"] // self.images.n_views,
+            seed=self.settings.seed,
+            progress=self.progress,
+        )
+
+    def choose(self, kernels: Kernels, fixed: Ridge | None) -> Choice:
+        """Ridge strengths by leave-one-out; what the user (or a checkpoint) fixed is only evaluated."""
+        mus, omegas = self._fixed_mu(), kernels.ratios()
+        if fixed is not None:
+            mus, omegas = [fixed.head], [fixed.body / fixed.head]
+        elif self.settings.body_weight_decay != "auto" and mus is not None:
+            omegas = [float(self.settings.body_weight_decay) / float(self.settings.weight_decay)]
+        elif self.settings.form == "w0":
+            omegas = [1.0]
+        return choose_ridge(kernels.factorise, kernels.residual, self.judge.of(kernels.samples), omegas, mus, self.progress)
+
+    def iterate(self, problem: Problem, features: Tensor, head: Head, state: State | None) -> Solution:
+        """PCG, SGD or Adam, from the checkpoint or from the closed-form head."""
+        name, vectors = self.settings.solver, state[0] if state else None
+        vectors = {k: v.to(problem.targets) for k, v in vectors.items()} if vectors else None
+        at = int(state[1]["at"]) if state else 0
+        preconditioner = None if name == "adam" else self._preconditioner(problem, features)
+        if name in ("sgd", "adam"):
+            solver = self._stochastic()
+            return solver.solve(
+                problem, preconditioner, vectors, epoch=at, checkpoint=self._keep(problem), progress=self.progress
+            )
+        start = vectors["delta"] if vectors else self._start(problem, head)
+        keep = self._keep(problem)
+        return PCG(tol=self.settings.tol, max_passes=self.settings.max_passes).solve(
+            problem,
+            preconditioner,
+            start,
+            passes=at,
+            checkpoint=lambda delta, passes, last=False: keep({"delta": delta}, passes, last),
+            progress=self.progress,
+        )
+
+    def _preconditioner(self, problem: Problem, features: Tensor) -> Preconditioner:
+        with self._timed("curvature"):
+            return precondition(problem, features, draws=self.settings.draws, seed=self.settings.seed, progress=self.progress)
+
+    def _stochastic(self) -> Stochastic:
+        kind = SGD if self.settings.solver == "sgd" else Adam
+        options: dict[str, Any] = {} if self.settings.learning_rate is None else {"learning_rate": self.settings.learning_rate}
+        s = self.settings
+        return kind(epochs=s.epochs, batch_size=s.minibatch, augment=s.augment, seed=s.seed, **options)
+
+    def _start(self, problem: Problem, head: Head) -> Tensor | None:
+        """The closed-form head is the optimum without a body: the best start in the centred form."""
+        if problem.model.around_w0:
+            return None
+        delta = problem.zero()
+        delta[: problem.model.head_size] = head.solve(problem.ridge.head).reshape(-1).to(delta)
+        return delta
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def _keep(self, problem: Problem) -> Callable[..., None]:
+        def keep(vectors: dict[str, Tensor], at: int, last: bool = False) -> None:
+            if self.checkpoint:
+                self.checkpoint.save(vectors, {"at": at, "ridge": asdict(problem.ridge)}, force=last)
+
+        return keep
+
+    def _resumed(self) -> State | None:
+        state = self.checkpoint.load() if self.checkpoint and self.resume else None
+        if state:
+            self.progress.say(f"resuming after {state[1]['at']} passes")
+        return state
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _leave_one_out(self, kernels: Kernels, choice: Choice, problem: Problem, solution: Solution) -> LeaveOneOut | None:
+        if len(kernels.samples) < len(self.images):
+            return None
+        e_loo, level = choice.e_loo, "exact"
+        if solution.solver != "dense":
+            ridge = kernels.factorise(choice.omega)
+            e = problem.residuals(solution.delta)
+            e_loo, level = ridge.leave_out(e.reshape(len(ridge.q), -1), choice.mu).view_as(e), "estimated"
+        return LeaveOneOut(self.judge.outputs(e_loo).cpu(), self.labels, self.judge.weights, level)
+
+    def _finish_head(self, head: Head, choice: Choice, began: float) -> Fitted:
+        v = head.solve(choice.mu)
+        relative = head.relative_residual(v, choice.mu)
+        sentence = f"closed form: relative residual {relative:.1e} after one pass over the data"
+        certificate = Certificate(relative, float("nan"), 1, True, sentence)
+        ridge = Ridge(choice.mu, choice.mu)
+        solution = Solution(v.reshape(-1), ridge, "head", "exact", certificate)
+        loo = LeaveOneOut(self.judge.outputs(choice.e_loo).cpu(), self.labels, self.judge.weights, "exact")
+        report = self._report(solution, loo, choice, began, point=None, plan="head: closed form")
+        return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, report)
+
+    def _fitted(self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, report: dict[str, Any]) -> Fitted:
+        samples = self.images.samples
+        train = TrainingTable(samples.ids, samples.labels, samples.weights, samples.groups, self.images.hashes)
+        beta = loo.temperature()[0] if loo else 1.0
+        tensors = [t.detach().to("cpu", self.dtype) for t in (head, point, delta)]
+        stage = self.settings.linearize
+        return Fitted(
+            self.backbone, self.preprocess, samples.classes, self.settings.alpha, self.constant, *tensors[:2], stage,
+            tensors[2], beta, train, loo, report,
+        )  # fmt: skip
+
+    def _report(
+        self, solution: Solution, loo: LeaveOneOut | None, head_choice: Choice, began: float, *, plan: str, point: str | None
+    ) -> dict[str, Any]:
+        total = float(self.weights.sum())
+        body = None if solution.solver == "head" else solution.ridge.body / total
+        return {
+            "n": len(self.images),
+            "classes": list(self.images.samples.classes),
+            "backbone": self.backbone.name,
+            "solver": solution.solver,
+            "level": solution.level,
+            "plan": plan,
+            "point": point,
+            "form": self.settings.form,
+            "weight_decay": solution.ridge.head / total,
+            "body_weight_decay": body,
+            "loo_error": None if loo is None else loo.error,
+            "loo_level": None if loo is None else loo.level,
+            "loo_note": None if loo is None else loo.note,
+            "head_loo_error": head_choice.best.error,
+            "relative_residual": solution.certificate.relative_residual,
+            "passes": solution.certificate.passes,
+            "converged": solution.certificate.converged,
+            "certificate": solution.certificate.sentence,
+            "history": [asdict(step) for step in solution.history],
+            "unknowns": solution.delta.numel(),
+            "device": str(self.device),
+            "skipped": [list(s) for s in self.images.skipped],
+            "stages": {k: round(v, 3) for k, v in self.seconds.items()},
+            "seconds": time.perf_counter() - began,
+        }
+
+    # --- small things -------------------------------------------------------------------------------------------------
+
+    def _fixed_mu(self) -> list[float] | None:
+        """μ = λ·Σs where the user fixed the weight decay."""
+        decay = self.settings.weight_decay
+        return None if decay == "auto" else [float(decay) * float(self.weights.sum())]
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began

@@ -1,0 +1,106 @@
+"""Kernel matrices of head and body: from them come weight decay and leave-one-out.
+
+*Exact*: over all (row, output) pairs, the dense dual's own matrices, (nC, nC).
+
+*Averaged over outputs*, where that is too large: with random signs u_r,
+
+    k(x, x') = (1/C) tr J_body(x) J_body(x')ᵀ ≈ (1/RC) Σ_r ⟨J_body(x)ᵀu_r, J_body(x')ᵀu_r⟩,
+
+so that K ≈ (z̃z̃ᵀ + k/ω) ⊗ I_C is n × n whatever C is. It chooses the ridge strengths and estimates leverages H_ii; with one
+output it is exact. Very large data sets are represented by some of their samples: the best μ of the sum form does not grow
+with the number of samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lqf.kernel_ridge import KernelRidge
+from lqf.model import with_one
+from lqf.objective import Problem
+from lqf.progress import SILENT, Progress
+from lqf.solvers.dense import body_kernel, dense_kernels
+
+RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Ratios of the body's ridge strength to the head's, in units of the ratio of their kernels' mean eigenvalues."""
+
+
+@dataclass
+class Kernels:
+    """Both kernels over some rows, and their factorisations.
+
+    Attributes:
+        head, body: (m, m) float64.
+        residual: (n, C) the rows' right-hand side.
+        weights: (n,).
+        groups: (n,) rows that leave together.
+        samples: (N,) the samples whose rows these are.
+        exact: over all (row, output) pairs (m = nC), or averaged over outputs (m = n).
+    """
+
+    head: Tensor
+    body: Tensor
+    residual: Tensor
+    weights: Tensor
+    groups: Tensor
+    samples: Tensor
+    exact: bool
+
+    def factorise(self, omega: float) -> KernelRidge:
+        """K_head + K_body/ω."""
+        c = self.residual.shape[1] if self.exact else 1
+        weights, groups = self.weights.repeat_interleave(c), self.groups.repeat_interleave(c)
+        return KernelRidge.from_kernel(self.head + self.body / omega, weights, groups)
+
+    def ratios(self) -> Sequence[float]:
+        """Candidates for ω = μ_body/μ_head."""
+        unit = float(self.body.trace() / self.head.trace())
+        return [unit * x for x in RATIOS]
+
+
+def exact_kernels(
+    problem: Problem, features: Tensor, groups: Tensor, *, budget: int, progress: Progress = SILENT
+) -> Kernels:
+    """The dense dual's matrices."""
+    head, body = dense_kernels(problem, features, budget=budget, progress=progress)
+    samples = torch.arange(len(problem.inputs.images))
+    return Kernels(head, body, problem.initial_residual(features), problem.weights, groups, samples, True)
+
+
+def averaged_kernels(
+    problem: Problem,
+    features: Tensor,
+    groups: Tensor,
+    *,
+    budget: int,
+    most_samples: int,
+    draws: int = 2,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Kernels:
+    """Kernels averaged over the outputs, over at most ``most_samples`` random samples."""
+    generator = torch.Generator().manual_seed(seed)
+    n = len(problem.inputs.images)
+    samples = torch.arange(n) if n <= most_samples else torch.randperm(n, generator=generator)[:most_samples].sort()[0]
+    v = problem.inputs.n_views
+    rows = (samples[:, None] * v + torch.arange(v)).flatten().to(problem.targets.device)
+    part = replace(
+        problem,
+        inputs=problem.inputs.take(samples),
+        targets=problem.targets[rows],
+        weights=problem.weights[rows],
+        fold=problem.fold[rows],
+    )
+    c = problem.model.n_outputs
+    us = (2 * torch.randint(0, 2, (min(draws, c), c), generator=generator) - 1).to(problem.targets)
+
+    def cotangents(index: Tensor) -> Tensor:
+        return torch.stack([part.model.to_features(u.expand(len(index), c), part.fold[index]) for u in us])
+
+    body = body_kernel(part, cotangents, len(us), budget=budget, joint=False, progress=progress) / c
+    z = with_one(features[rows]).double()
+    return Kernels(z @ z.T, body, part.initial_residual(features[rows]), part.weights, groups[rows.cpu()], samples, c == 1)

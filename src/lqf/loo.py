@@ -1,0 +1,58 @@
+"""Leave-one-out: what the model would say about each training sample had it not seen it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lqf.calibration import fit_temperature
+from lqf.solution import Level
+from lqf.targets import decide, error_rate
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Out-of-sample outputs of the training samples.
+
+    Attributes:
+        outputs: (N, C), averaged over an image's views.
+        labels: (N,).
+        weights: (N,) sample weights.
+        level: "exact" or "estimated".
+        note: what stands behind the level: under a label-dependent linearisation point, its measured bias.
+    """
+
+    outputs: Tensor
+    labels: Tensor
+    weights: Tensor
+    level: Level
+    note: str = ""
+
+    @property
+    def error(self) -> float:
+        """Weighted share of samples that would be misclassified."""
+        return error_rate(self.outputs, self.labels, self.weights)
+
+    @property
+    def predicted(self) -> Tensor:
+        """(N,) classes."""
+        return decide(self.outputs)
+
+    def temperature(self) -> tuple[float, float]:
+        """Calibrated inverse temperature and its cross-entropy."""
+        return fit_temperature(self.outputs, self.labels, self.weights)
+
+    def suspicion(self) -> Tensor:
+        """(N,) how strongly the other samples contradict the label: best other score minus the label's own."""
+        if self.outputs.shape[1] == 1:
+            return (1 - 2 * self.labels.to(self.outputs)) * 2 * self.outputs[:, 0]
+        own = self.outputs.gather(1, self.labels[:, None].to(self.outputs.device))[:, 0]
+        others = self.outputs.scatter(1, self.labels[:, None].to(self.outputs.device), -torch.inf)
+        return others.amax(1) - own
+
+
+def average_views(rows: Tensor, n_views: int) -> Tensor:
+    """(N·V, …) -> (N, …)."""
+    return rows.view(-1, n_views, *rows.shape[1:]).mean(1)

@@ -1,0 +1,127 @@
+"""The quadratic objective, over all rows of the training data.
+
+    L(δ) = ½ Σ s_i ‖r_i − J_i δ‖² + ½ μ_head ‖V‖² + ½ μ_body ‖δ_body‖²,     r_i = t_i − f(x_i; δ = 0),
+
+    H = Σ s_i J_iᵀJ_i + M,  b = Σ s_i J_iᵀ r_i,  δ* = H⁻¹ b,     M = diag(μ_head, μ_body).
+
+Sums, not means: removing a sample leaves every other term as it was. λ = μ/N is the weight decay per sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lqf.inputs import Inputs
+from lqf.model import LinearModel
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Ridge strengths μ (sum form) of the head and of the body; the paper's single λ is head = body = λN."""
+
+    head: float
+    body: float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """min_δ L(δ) for a linear model and a training set.
+
+    Attributes:
+        model: gives J.
+        inputs: the rows' network inputs.
+        targets: (n, C) t_i.
+        weights: (n,) s_i; the V views of an image share its weight, 1/V each.
+        fold: (n,) which of the model's heads each row uses.
+        ridge: the ridge strengths.
+    """
+
+    model: LinearModel
+    inputs: Inputs
+    targets: Tensor
+    weights: Tensor
+    fold: Tensor
+    ridge: Ridge
+
+    def with_ridge(self, ridge: Ridge) -> Problem:
+        """The same data and model with other ridge strengths."""
+        return replace(self, ridge=ridge)
+
+    @property
+    def size(self) -> int:
+        """Number of unknowns."""
+        return self.model.size
+
+    def zero(self) -> Tensor:
+        """δ = 0."""
+        return torch.zeros(self.size, dtype=self.targets.dtype, device=self.targets.device)
+
+    def shrink(self, delta: Tensor) -> Tensor:
+        """Mδ."""
+        h = self.model.head_size
+        return torch.cat([self.ridge.head * delta[:h], self.ridge.body * delta[h:]])
+
+    def initial_residual(self, features: Tensor) -> Tensor:
+        """r (n, C) from the features of all rows (n, p)."""
+        return self.targets - self.model.base(features, self.fold)
+
+    def rhs(self) -> Tensor:
+        """b = Σ s_i J_iᵀ r_i."""
+        out = self.zero()
+        for rows, x in self.inputs.batches():
+            s = self.weights[rows, None]
+            out += self.model.adjoint(x, lambda z, rows=rows, s=s: s * self._initial(rows, z), self.fold[rows])
+        return out
+
+    def product(self, v: Tensor) -> Tensor:
+        """H v, one pass over the data."""
+        out = self.shrink(v)
+        for rows, x in self.inputs.batches():
+            s = self.weights[rows, None]
+            out += self.model.fused(x, v, lambda _, jv, s=s: s * jv, self.fold[rows])[1]
+        return out
+
+    def negative_gradient(self, delta: Tensor) -> Tensor:
+        """b − Hδ from the data's own residuals (no cancellation against a stored b), one pass."""
+        return self.measure(delta)[0]
+
+    def measure(self, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """b − Hδ, and the residuals e_i = r_i − J_i δ of all rows (n, C), in one pass."""
+        out, e = -self.shrink(delta), torch.empty_like(self.targets)
+
+        def cotangent(rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+            def weighted(z: Tensor, jd: Tensor) -> Tensor:
+                e[rows] = self._initial(rows, z) - jd
+                return self.weights[rows, None] * e[rows]
+
+            return weighted
+
+        for rows, x in self.inputs.batches():
+            out += self.model.fused(x, delta, cotangent(rows), self.fold[rows])[1]
+        return out, e
+
+    def batch_negative_gradient(self, rows: Tensor, x: Tensor, delta: Tensor) -> Tensor:
+        """Σ s_i J_iᵀ(r_i − J_i δ) over some rows, whose inputs x may be augmented; without the ridge term."""
+        s = self.weights[rows, None]
+        return self.model.fused(x, delta, lambda z, jd: s * (self._initial(rows, z) - jd), self.fold[rows])[1]
+
+    def residuals(self, delta: Tensor) -> Tensor:
+        """e_i = r_i − J_i δ for all rows, (n, C), by a forward pass."""
+        e = torch.empty_like(self.targets)
+        for rows, x in self.inputs.batches():
+            z, jd = self.model.apply(x, delta, self.fold[rows])
+            e[rows] = self._initial(rows, z) - jd
+        return e
+
+    def value(self, delta: Tensor) -> float:
+        """L(δ), in float64."""
+        e = self.residuals(delta).double()
+        fit = (self.weights.double()[:, None] * e.square()).sum()
+        return float(0.5 * fit + 0.5 * (delta.double() * self.shrink(delta).double()).sum())
+
+    def _initial(self, rows: Tensor, z: Tensor) -> Tensor:
+        return self.targets[rows] - self.model.base(z, self.fold[rows])

@@ -1,0 +1,190 @@
+"""A fitted model on disk: a folder of safetensors, JSON and CSV, written whole or not at all.
+
+    model.json           format, backbone (name and hashes), preprocessing, classes, settings, report, hashes of the rest
+    weights.safetensors  head, point, delta, leave-one-out outputs
+    samples.csv          id, label, weight, group, sha256 of every training sample
+
+Loading checks every hash; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from lqf.backbones import rebuild_backbone
+from lqf.data import Preprocess
+from lqf.errors import LQFError
+from lqf.fitted import Fitted, TrainingTable
+from lqf.loo import LeaveOneOut
+
+FORMAT = "lqf-model"
+VERSION = 1
+
+
+def save(fitted: Fitted, path: str | Path, *, settings: dict[str, Any], overwrite: bool = False) -> None:
+    """Write the folder beside its final place and move it there."""
+    path = Path(path)
+    check_target(path, overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        _write(fitted, beside, settings)
+        os.chmod(beside, 0o755)
+        replace_folder(beside, path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def check_target(path: Path, overwrite: bool) -> None:
+    """Refuse to write over something, before any work is done."""
+    if not path.exists():
+        return
+    if not overwrite:
+        raise LQFError(f"`{path}` exists; choose another output folder, or give --overwrite to replace it")
+    if not (path / "model.json").is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise LQFError(f"`{path}` exists and is not a fitted model; it is not replaced even with --overwrite")
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Put ``new`` in the place of ``path``; the old folder is deleted only when the new one stands."""
+    if not path.exists():
+        os.rename(new, path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    os.rename(path, old / "model")
+    try:
+        os.rename(new, path)
+    except OSError:
+        os.rename(old / "model", path)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None) -> tuple[Fitted, dict[str, Any]]:
+    """The model and the settings it was fitted with.
+
+    Args:
+        path: the folder.
+        backbone: the network itself, where it was a Python object that cannot be named.
+        weights: the backbone's weights file, where it has moved.
+    """
+    path = Path(path)
+    meta = _read_json(path)
+    for name, digest in meta["files"].items():
+        if not (path / name).is_file() or _sha256(path / name) != digest:
+            raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
+    try:
+        tensors = load_file(path / "weights.safetensors")
+        return _assemble(path, meta, tensors, backbone, weights), meta["settings"]
+    except (KeyError, TypeError, SafetensorError) as error:
+        raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
+
+
+def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
+    tensors = {"head": fitted.head, "point": fitted.point, "delta": fitted.delta}
+    if fitted.loo is not None:
+        tensors["loo"] = fitted.loo.outputs
+    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "weights.safetensors")
+    _write_samples(fitted, folder / "samples.csv")
+    meta = {
+        "format": FORMAT,
+        "version": VERSION,
+        "backbone": fitted.backbone.spec,
+        "preprocess": fitted.preprocess.to_dict(),
+        "classes": list(fitted.classes),
+        "alpha": fitted.alpha,
+        "constant": fitted.constant,
+        "stage": fitted.stage,
+        "beta": fitted.beta,
+        "loo": None if fitted.loo is None else {"level": fitted.loo.level, "note": fitted.loo.note},
+        "settings": settings,
+        "report": fitted.report,
+        "files": {n: _sha256(folder / n) for n in ("weights.safetensors", "samples.csv")},
+    }
+    (folder / "model.json").write_text(json.dumps(meta, indent=1, allow_nan=False))
+
+
+def _write_samples(fitted: Fitted, path: Path) -> None:
+    t = fitted.train
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "label", "weight", "group", "sha256"])
+        groups = t.groups or [""] * len(t.ids)
+        for row in zip(t.ids, t.labels.tolist(), t.weights.tolist(), groups, t.hashes, strict=True):
+            writer.writerow([row[0], fitted.classes[row[1]], repr(row[2]), row[3], row[4]])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads((path / "model.json").read_text())
+    except FileNotFoundError:
+        raise LQFError(f"`{path}` is no fitted model (there is no model.json in it); give the folder that `lqf fit` wrote") from None
+    except (OSError, ValueError) as error:
+        raise LQFError(f"`{path}` cannot be read as a fitted model ({error})") from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise LQFError(f"`{path}/model.json` was not written by lqf; give the folder that `lqf fit` wrote")
+    if meta.get("version") != VERSION:
+        raise LQFError(f"`{path}` has format version {meta.get('version')}, this lqf reads {VERSION}; use a matching lqf")
+    return meta
+
+
+def _assemble(
+    path: Path, meta: dict[str, Any], tensors: dict[str, torch.Tensor], module: nn.Module | None, weights: str | Path | None
+) -> Fitted:
+    classes = tuple(meta["classes"])
+    train = _read_samples(path / "samples.csv", classes)
+    loo = None
+    if meta["loo"] is not None:
+        labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
+        loo = LeaveOneOut(tensors["loo"], labels, w, meta["loo"]["level"], meta["loo"]["note"])
+    return Fitted(
+        backbone=rebuild_backbone(meta["backbone"], module=module, weights=weights),
+        preprocess=Preprocess.from_dict(meta["preprocess"]),
+        classes=classes,
+        alpha=meta["alpha"],
+        constant=meta["constant"],
+        head=tensors["head"],
+        point=tensors["point"],
+        stage=meta["stage"],
+        delta=tensors["delta"],
+        beta=meta["beta"],
+        train=train,
+        loo=loo,
+        report=meta["report"],
+    )
+
+
+def _read_samples(path: Path, classes: tuple[str, ...]) -> TrainingTable:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    number = {c: i for i, c in enumerate(classes)}
+    groups = tuple(r["group"] for r in rows)
+    return TrainingTable(
+        tuple(r["id"] for r in rows),
+        np.array([number[r["label"]] for r in rows], dtype=np.int64),
+        np.array([float(r["weight"]) for r in rows]),
+        groups if any(groups) else None,
+        tuple(r["sha256"] for r in rows),
+    )
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

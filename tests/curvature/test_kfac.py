@@ -1,0 +1,120 @@
+"""K-FAC blocks against their defining formulae, and exactness where K-FAC is exact."""
+
+import warnings
+
+import pytest
+import torch
+from cases import every_network, images, network
+from dense import jacobian
+from torch import nn
+
+from lqf.curvature.blocks import Channelwise, Gram, Kronecker, eigh
+from lqf.curvature.kfac import Piece, kfac
+from lqf.layers import Tape
+from lqf.linearize import Linearization
+
+
+def exact_piece(body: Linearization, x: torch.Tensor, weights: torch.Tensor) -> Piece:
+    c = body.value(x[:1]).shape[1]
+    return Piece(x, weights, torch.eye(c, dtype=x.dtype)[:, None].expand(c, len(x), c))
+
+
+def dense_inverse(result: object, size: int, mu: float) -> torch.Tensor:
+    return torch.stack([result.solve(e, mu) for e in torch.eye(size, dtype=torch.float64)])
+
+
+@pytest.mark.parametrize(("p", "m"), [(3, 10), (8, 3)])
+def test_gram_eigenpairs_thin_and_full(p: int, m: int) -> None:
+    columns, gram = torch.randn(2, p, m, dtype=torch.float64), Gram()
+    for piece in columns.split(2, -1):
+        gram.add(piece)
+    lam, u = gram.eigenpairs()
+    assert u.shape[-1] == min(p, m)
+    torch.testing.assert_close((u * lam[:, None]) @ u.mT, columns @ columns.mT)
+    assert float(gram.trace) == pytest.approx(float(columns.square().sum()))
+
+
+@pytest.mark.parametrize("thin", [False, True])
+@pytest.mark.parametrize("identity_g", [False, True])
+def test_kronecker_solve_is_the_inverse(thin: bool, identity_g: bool) -> None:
+    a = torch.randn(2, 5, 3 if thin else 9, dtype=torch.float64)
+    gram = Gram()
+    gram.add(a)
+    lam_a, u_a = gram.eigenpairs()
+    lam_g, u_g = eigh(torch.randn(2, 4, 4, dtype=torch.float64) @ torch.eye(4).double() * 0.1 + torch.eye(4).double())
+    block = Kronecker(0.7, lam_a, u_a, torch.ones(2, 4).double() if identity_g else lam_g, None if identity_g else u_g)
+    v = torch.randn(2, 4, 5, dtype=torch.float64)
+    expected = torch.linalg.solve(block.dense() + 0.3 * torch.eye(40).double(), v.flatten()).view_as(v)
+    torch.testing.assert_close(block.solve(v, 0.3), expected)
+
+
+def test_exact_for_one_sample_of_a_linear_layer() -> None:
+    """One sample, no positions: Σ JᵀJ is a Kronecker product, and K-FAC must be it."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(72, 4)).double().eval().requires_grad_(False)
+    body, x = Linearization(net), images(1)
+    jac = jacobian(body, x)[0]
+    result = kfac(Tape(body, x), [exact_piece(body, x, torch.full((1,), 1.7).double())])
+    expected = torch.linalg.inv(1.7 * jac.T @ jac + 0.4 * torch.eye(body.size).double())
+    torch.testing.assert_close(dense_inverse(result, body.size, 0.4), expected, rtol=1e-8, atol=1e-9)
+
+
+@every_network
+def test_blocks_have_the_exact_trace(name: str) -> None:
+    body, x = Linearization(network(name)), images()
+    weights = torch.rand(7, dtype=torch.float64) + 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = kfac(Tape(body, x), [exact_piece(body, x, weights)])
+    jac = jacobian(body, x)
+    exact = torch.einsum("b,bod,bod->d", weights, jac, jac)
+    mu = 1e-3
+    inverse = dense_inverse(result, body.size, mu)
+    block = torch.linalg.inv(inverse) - mu * torch.eye(body.size).double()
+    at, sizes = body.layout.offsets(), dict(zip(body.layout.names, body.layout.sizes, strict=True))
+    for lay in Tape(body, x).layers:
+        if name == "shared" and lay.name != "1":
+            continue  # called twice: the factors ignore the correlation between the calls
+        own = [n for n in (lay.weight, lay.bias) if n]
+        index = torch.cat([torch.arange(at[n], at[n] + sizes[n]) for n in own])
+        assert float(block[index, index].sum()) == pytest.approx(float(exact[index].sum()), rel=1e-6)
+
+
+def test_norm_blocks_are_exact_per_channel() -> None:
+    body, x = Linearization(network("convnet")), images()
+    weights = torch.rand(7, dtype=torch.float64) + 0.5
+    result = kfac(Tape(body, x), [exact_piece(body, x, weights)])
+    jac, at = jacobian(body, x), body.layout.offsets()
+    gamma, beta = (jac[..., at[f"1.{k}"] : at[f"1.{k}"] + 4] for k in ("weight", "bias"))
+    both = torch.stack([gamma, beta], -1)
+    expected = torch.einsum("b,boci,bocj->cij", weights, both, both)
+    block = result.channels["1"]
+    torch.testing.assert_close((block.u * block.lam[:, None]) @ block.u.mT, expected)
+
+
+def test_others_get_their_exact_diagonal_and_are_named() -> None:
+    body, x = Linearization(network("scaled")), images()
+    with pytest.warns(UserWarning, match=r"1\.gamma"):
+        result = kfac(Tape(body, x), [exact_piece(body, x, torch.ones(7).double())])
+    at = body.layout.offsets()["1.gamma"]
+    expected = jacobian(body, x)[..., at : at + 3].square().sum((0, 1))
+    torch.testing.assert_close(result.channels["1.gamma"].lam[:, 0], expected)
+
+
+def test_random_draws_are_unbiased() -> None:
+    body, x = Linearization(network("mlp")), images()
+    ones = torch.ones(7).double()
+    exact = kfac(Tape(body, x), [exact_piece(body, x, ones)])
+    signs = torch.randint(0, 2, (4000, 7, 4)).double() * 2 - 1
+    drawn = kfac(Tape(body, x), [Piece(x, ones, signs / 4000**0.5)])
+    for name in exact.kronecker:
+        a, b = exact.kronecker[name].dense(), drawn.kronecker[name].dense()
+        assert float((a - b).norm() / a.norm()) < 0.05
+
+
+def test_channelwise_solve() -> None:
+    blocks = torch.randn(3, 2, 2, dtype=torch.float64)
+    blocks = blocks @ blocks.mT
+    v = torch.randn(3, 2, dtype=torch.float64)
+    expected = torch.linalg.solve(blocks + 0.2 * torch.eye(2).double(), v)
+    torch.testing.assert_close(Channelwise.of(blocks).solve(v, 0.2), expected)

@@ -1,0 +1,44 @@
+"""Ground truth for the tests: Jacobians, Hessians and optima as plain dense float64 matrices."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.func import jacrev
+
+from lqf.linearize import Linearization
+from lqf.model import with_one
+from lqf.objective import Problem
+
+
+def jacobian(body: Linearization, x: Tensor) -> Tensor:
+    """(B, O, D), by reverse mode on each output."""
+    jac = jacrev(lambda w: body.call(w, x))(body.weights())
+    return torch.cat([jac[n].flatten(2) for n in body.layout.names], -1)
+
+
+def rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+    """J (n, C, size) over head and body, r (n, C), s (n,) of a whole problem."""
+    model, index = problem.model, torch.arange(len(problem.targets))
+    x = problem.inputs.fetch(index)
+    z = model.body.value(x)
+    heads = model.heads[problem.fold][..., :-1]  # (n, C, p)
+    body = heads @ jacobian(model.body, x)
+    c = model.n_outputs
+    head = torch.einsum("np,cd->ncdp", with_one(z), torch.eye(c, dtype=z.dtype)).flatten(2)
+    return torch.cat([head, body], -1), problem.initial_residual(z), problem.weights
+
+
+def ridge_matrix(problem: Problem) -> Tensor:
+    """Diagonal of M."""
+    return problem.shrink(torch.ones_like(problem.zero()))
+
+
+def optimum(problem: Problem, keep: Tensor | None = None) -> Tensor:
+    """δ* from the normal equations, with only the rows in ``keep``."""
+    j, r, s = rows(problem)
+    if keep is not None:
+        j, r, s = j[keep], r[keep], s[keep]
+    flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])
+    h = flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(problem))
+    return torch.linalg.solve(h, flat.T @ (w * r.flatten()))

@@ -1,0 +1,59 @@
+"""Small complete problems in float64 for the tests of objective, curvature and solvers."""
+
+from __future__ import annotations
+
+import torch
+from cases import images, network
+from torch import Tensor
+
+from lqf.data import Preprocess, load_samples, open_images
+from lqf.inputs import Inputs
+from lqf.linearize import Linearization
+from lqf.model import LinearModel
+from lqf.objective import Problem, Ridge
+from lqf.targets import centre, encode, n_outputs
+
+
+def inputs_of(x: Tensor, labels: Tensor, *, batch_size: int = 3, dtype: torch.dtype = torch.float64) -> Inputs:
+    """Tensors as rows of a problem."""
+    samples = load_samples(x.numpy(), labels.numpy())
+    pictures = open_images(samples, Preprocess())
+    return Inputs(pictures, Preprocess(), device=torch.device("cpu"), dtype=dtype, batch_size=batch_size)
+
+
+def problem(
+    name: str = "mlp",
+    *,
+    n: int = 14,
+    n_classes: int = 3,
+    heads: int = 1,
+    around_w0: bool = True,
+    ridge: Ridge | None = None,
+    weights: Tensor | None = None,
+    batch_size: int = 3,
+    dtype: torch.dtype = torch.float64,
+    x: Tensor | None = None,
+    labels: Tensor | None = None,
+    alpha: float = 15.0,
+) -> Problem:
+    """A linearised small network under ``heads`` random heads, random inputs, labels in turn."""
+    net = network(name).to(dtype)
+    x = images(n) if x is None else x
+    labels = torch.arange(n) % n_classes if labels is None else labels
+    body = Linearization(net)
+    p, c = net(x[:1].to(dtype)).shape[1], n_outputs(n_classes)
+    w = torch.randn(heads, c, p + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).to(dtype)
+    model = LinearModel(body, w, around_w0, 0.0 if around_w0 else centre(n_classes, alpha))
+    return Problem(
+        model,
+        inputs_of(x.to(dtype), labels, batch_size=batch_size, dtype=dtype),
+        encode(labels, n_classes, alpha).to(dtype),
+        torch.ones(len(x), dtype=dtype) if weights is None else weights.to(dtype),
+        torch.arange(len(x)) % heads,
+        ridge or Ridge(0.7, 0.7),
+    )
+
+
+def features(p: Problem) -> Tensor:
+    """(n, p) features of all rows."""
+    return p.model.body.value(p.inputs.fetch(torch.arange(len(p.targets))))

@@ -1,0 +1,157 @@
+"""Dense, PCG, SGD, Adam and the closed form reach the same optimum; laws that an exact solution obeys."""
+
+import pytest
+import torch
+from cases import every_network
+from dense import optimum
+from problems import features, problem
+
+from lqf.curvature import precondition
+from lqf.kernel_ridge import KernelRidge
+from lqf.objective import Problem, Ridge
+from lqf.solution import Solution, certify
+from lqf.solvers import PCG, SGD, Adam, Dense, Head
+from lqf.solvers.dense import dense_kernels, factorise
+
+BUDGET = 1 << 30
+
+
+def solve_dense(p: Problem, budget: int = BUDGET, tol: float = 1e-11) -> tuple[Solution, KernelRidge]:
+    z = features(p)
+    ridge = factorise(p, *dense_kernels(p, z, budget=budget), p.ridge.body / p.ridge.head, torch.arange(len(z)))
+    return Dense(tol=tol).solve(p, z, ridge), ridge
+
+
+def solve_pcg(p: Problem, **kwargs: float) -> Solution:
+    return PCG(**{"tol": 1e-12, "max_passes": 2000, **kwargs}).solve(p, precondition(p, features(p), draws=None))
+
+
+@every_network
+@pytest.mark.parametrize("around_w0", [True, False])
+@pytest.mark.filterwarnings("ignore:K-FAC has no rule")
+def test_dense_pcg_and_normal_equations_agree(name: str, around_w0: bool) -> None:
+    weights = torch.rand(14, dtype=torch.float64) + 0.5
+    p = problem(name, heads=2, around_w0=around_w0, ridge=Ridge(0.3, 2.0), weights=weights)
+    expected = optimum(p)
+    dense, _ = solve_dense(p)
+    pcg = solve_pcg(p)
+    scale = float(expected.abs().max())
+    torch.testing.assert_close(dense.delta, expected, rtol=1e-8, atol=1e-8 * scale)
+    torch.testing.assert_close(pcg.delta, expected, rtol=1e-8, atol=1e-8 * scale)
+    assert dense.level == "exact"
+    assert pcg.level == "solved"
+    assert pcg.certificate.converged
+    assert dense.certificate.relative_residual < 1e-11
+
+
+def test_kernel_in_small_parts_is_the_same() -> None:
+    p = problem("convnet", heads=2)
+    z = features(p)
+    whole = dense_kernels(p, z, budget=BUDGET)[1]
+    parts = dense_kernels(p, z, budget=14 * 3 * 8 * 5)[1]
+    torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
+
+
+def test_closed_form_head_is_the_problem_without_a_body() -> None:
+    p = problem("convnet", around_w0=False, ridge=Ridge(0.3, 1e14))
+    z = features(p)
+    head = Head.of(z, p.initial_residual(z), p.weights, torch.arange(len(z)))
+    v = head.solve(0.3)
+    torch.testing.assert_close(optimum(p)[: p.model.head_size].view_as(v), v, rtol=1e-7, atol=1e-7)
+    assert head.relative_residual(v, 0.3) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["convnet", "attention"])
+def test_leave_one_out_equals_retraining(name: str) -> None:
+    p = problem(name, heads=2, ridge=Ridge(0.3, 2.0), weights=torch.rand(14, dtype=torch.float64) + 0.5)
+    z = features(p)
+    r = p.initial_residual(z)
+    _, ridge = solve_dense(p)
+    fast = ridge.loo(r.reshape(-1, 1), 0.3).view_as(r)
+    for i in range(len(z)):
+        keep = torch.arange(len(z)) != i
+        slow = p.residuals(optimum(p, keep))[i]
+        torch.testing.assert_close(fast[i], slow, rtol=1e-8, atol=1e-8)
+
+
+def test_a_duplicate_equals_weight_two_and_order_is_free() -> None:
+    p = problem("convnet")
+    order = torch.randperm(14)
+    q = problem("convnet", x=p.inputs.fetch(torch.arange(14))[order], labels=(torch.arange(14) % 3)[order], batch_size=5)
+    torch.testing.assert_close(solve_dense(p)[0].delta, solve_dense(q)[0].delta, rtol=1e-8, atol=1e-9)
+    x = p.inputs.fetch(torch.arange(14))
+    twice = problem("convnet", x=torch.cat([x, x[:1]]), labels=torch.cat([torch.arange(14) % 3, torch.zeros(1).long()]))
+    heavy = problem("convnet", weights=torch.tensor([2.0] + [1.0] * 13))
+    torch.testing.assert_close(optimum(twice), solve_pcg(heavy).delta, rtol=1e-8, atol=1e-9)
+
+
+def test_class_permutation_permutes_the_output() -> None:
+    labels = torch.arange(14) % 3
+    p = problem("mlp", around_w0=False)
+    swapped = problem("mlp", labels=2 - labels, around_w0=False)
+    flipped = Problem(
+        type(p.model)(p.model.body, p.model.heads.flip(1), False, p.model.constant),
+        swapped.inputs, swapped.targets, swapped.weights, swapped.fold, swapped.ridge,
+    )  # fmt: skip
+    a, b = p.targets - p.residuals(optimum(p)), flipped.targets - flipped.residuals(optimum(flipped))
+    torch.testing.assert_close(a, b.flip(1), rtol=1e-9, atol=1e-9)
+
+
+def test_preconditioning_helps_and_failure_is_flagged() -> None:
+    p = problem("convnet", ridge=Ridge(1e-3, 1e-3))
+    plain = PCG(tol=1e-6, max_passes=400).solve(p)
+    helped = PCG(tol=1e-6, max_passes=400).solve(p, precondition(p, features(p), draws=None))
+    assert helped.certificate.passes < plain.certificate.passes
+    short = PCG(tol=1e-12, max_passes=4).solve(p)
+    assert not short.certificate.converged
+    assert "stopped before reaching" in short.certificate.sentence
+    assert short.certificate.relative_residual == pytest.approx(certify(p, short.delta, tol=1).relative_residual, rel=1e-6)
+
+
+def test_certificate_bounds_the_error() -> None:
+    p = problem("convnet")
+    short = PCG(tol=1e-12, max_passes=6).solve(p)
+    assert float((short.delta - optimum(p)).norm()) <= short.certificate.error_bound
+
+
+def test_warm_start_reaches_the_same_optimum() -> None:
+    p = problem("convnet")
+    first = PCG(tol=1e-12, max_passes=7).solve(p)
+    again = PCG(tol=1e-12, max_passes=2000).solve(p, None, first.delta, passes=first.certificate.passes)
+    torch.testing.assert_close(again.delta, optimum(p), rtol=1e-7, atol=1e-8)
+
+
+def test_sgd_with_kfac_and_adam_approach_the_optimum() -> None:
+    p = problem("mlp", ridge=Ridge(5.0, 5.0))
+    pre = precondition(p, features(p), draws=None)
+    start, best = p.value(p.zero()), p.value(optimum(p))
+    for solver, preconditioner in ((SGD(epochs=60, batch_size=5), pre), (Adam(epochs=200, batch_size=5, learning_rate=0.05), None)):
+        solution = solver.solve(p, preconditioner)
+        assert (p.value(solution.delta) - best) / (start - best) < 2e-2
+        assert solution.solver == solver.name
+
+
+def test_sgd_resumes_exactly() -> None:
+    p = problem("mlp")
+    pre = precondition(p, features(p), draws=None)
+    kept = {}
+    whole = SGD(epochs=6).solve(p, pre, checkpoint=lambda s, k: kept.update({k: {n: t.clone() for n, t in s.items()}}))
+    resumed = SGD(epochs=6).solve(p, pre, kept[3], epoch=3)
+    assert torch.equal(whole.delta, resumed.delta)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_float32_predictions_do_not_depend_on_order_batches_or_threads(threads: int) -> None:
+    torch.set_num_threads(threads)
+    reference = problem("convnet", dtype=torch.float32, around_w0=False, ridge=Ridge(0.5, 0.5))
+    x, labels = reference.inputs.fetch(torch.arange(14)), torch.arange(14) % 3
+    order = torch.randperm(14)
+    other = problem(
+        "convnet", dtype=torch.float32, around_w0=False, ridge=Ridge(0.5, 0.5), x=x[order], labels=labels[order], batch_size=14
+    )
+    outputs = []
+    for p, back in ((reference, torch.arange(14)), (other, torch.argsort(order))):
+        for delta in (solve_dense(p, tol=1e-6)[0].delta, solve_pcg(p, tol=1e-7).delta):
+            outputs.append((p.targets - p.residuals(delta))[back] / 15)
+    for o in outputs[1:]:
+        torch.testing.assert_close(o, outputs[0], rtol=0, atol=1e-6)
