@@ -30,7 +30,7 @@ def problem(
     around_w0: bool = True,
     ridge: Ridge | None = None,
     weights: Tensor | None = None,
-    batch_size: int = 3,
+    batch_size: int = 8,
     dtype: torch.dtype = torch.float64,
     x: Tensor | None = None,
     labels: Tensor | None = None,

@@ -10,7 +10,8 @@ from lqf.errors import LQFError
 from lqf.prefix import split_at, stages
 
 
-def check_cut(body: nn.Module, stage: str, x: torch.Tensor) -> None:
+def check_cut(body: nn.Module, stage: str, x: torch.Tensor) -> int:
+    """Assert what a cut promises; return the number of weights before it."""
     prefix, suffix = split_at(body, stage)
     assert torch.equal(suffix(prefix(x)), body(x)), stage
     assert not any(m.training for part in (prefix, suffix) for m in part.modules())
@@ -19,6 +20,7 @@ def check_cut(body: nn.Module, stage: str, x: torch.Tensor) -> None:
     assert before | after == own  # the same tensors under the same names, each on one side
     assert not before.keys() & after.keys()
     assert {n for n in own if n.startswith(f"{stage}.")} <= after.keys()
+    return len(before)
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -116,16 +118,14 @@ def test_untraceable_network_has_no_stages():
         split_at(Branches(), "a")
 
 
+LIBRARY = ("timm:resnet18", "timm:convnext_atto", "timm:vit_tiny_patch16_224", "timm:tf_efficientnet_lite0")
+
+
 @pytest.mark.timm
-@pytest.mark.parametrize(
-    "name",
-    ["timm:resnet18", "timm:convnext_atto", "timm:vit_tiny_patch16_224", "timm:tf_efficientnet_lite0"]
-    + ["torchvision:resnet18", "torchvision:mobilenet_v3_small"],
-)
+@pytest.mark.parametrize("name", [*LIBRARY, "torchvision:resnet18", "torchvision:mobilenet_v3_small"])
 def test_library_networks(name):
     b = load_backbone(name, weights="random")
     size = b.size if "vit" in name else 64
-    x = torch.randn(3, 3, size, size)
-    for stage in b.stages:
-        check_cut(b.body, stage, x)
-    assert list(b.stages) == sorted(b.stages, key=lambda s: len(list(split_at(b.body, s)[0].parameters())))
+    x = torch.randn(2, 3, size, size)
+    before = [check_cut(b.body, stage, x) for stage in b.stages[::2]]
+    assert before == sorted(before)

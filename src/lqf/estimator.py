@@ -169,7 +169,7 @@ class LQFClassifier:
             resume: continue from that file.
             progress: where to report, e.g. `lqf.progress.terminal_progress()`.
         """
-        settings = self._settings()
+        settings, device = self._settings(), _device(self.device)
         samples = load_samples(
             X, y, sample_weight=sample_weight, groups=groups, limit_per_class=self.limit_per_class, seed=self.seed
         )
@@ -189,7 +189,6 @@ class LQFClassifier:
         keep = None
         if checkpoint is not None:
             keep = Checkpoint(Path(checkpoint), self._fingerprint(images, backbone.spec, preprocess))
-        device = _device(self.device)
         self._adopt(Fit(settings, backbone, images, preprocess, device, keep, resume, progress).run())
         if keep:
             keep.remove()

@@ -10,6 +10,7 @@ The two parts share their weights with the body, under the same names.
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,18 +62,15 @@ def _split_sequential(body: nn.Module, stage: str) -> tuple[nn.Module, nn.Module
     if not _is_sequential(body):
         return None
     name, _, inner = stage.partition(".")
-    prefix, suffix = nn.Sequential(), nn.Sequential()
-    part = prefix
-    for n, child in body._modules.items():  # named_children() would leave out a module that appears twice
-        if n == name:
-            part = suffix
-            cut = _split_sequential(child, inner) if inner and child else (None, child)
-            if cut is None:
-                return None
-            prefix.add_module(n, cut[0]) if inner else None
-            child = cut[1]
-        part.add_module(n, child)
-    return prefix, suffix
+    children = list(body._modules.items())  # named_children() would leave out a module that appears twice
+    at = [n for n, _ in children].index(name)
+    before, after = children[:at], children[at:]
+    if inner:
+        cut = _split_sequential(body.get_submodule(name), inner)
+        if cut is None:
+            return None
+        before, after = [*before, (name, cut[0])], [(name, cut[1]), *after[1:]]
+    return nn.Sequential(OrderedDict(before)), nn.Sequential(OrderedDict(after))  # type: ignore[arg-type]
 
 
 def _is_sequential(module: nn.Module) -> bool:

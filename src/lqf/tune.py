@@ -18,7 +18,7 @@ from lqf.loo import average_views
 from lqf.progress import SILENT, Progress
 from lqf.targets import error_rate
 
-RELATIVE_GRID = tuple(float(x) for x in 10 ** torch.linspace(-7, 2, 37, dtype=torch.float64))
+RELATIVE_GRID = tuple(float(x) for x in 10 ** torch.linspace(-3, 2, 26, dtype=torch.float64))
 """Ridge strengths tried, in units of the kernel's mean eigenvalue."""
 
 

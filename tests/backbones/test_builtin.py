@@ -40,8 +40,8 @@ def packaged(name: str):
 @pytest.mark.parametrize(("name", "size"), PUBLISHED)
 def test_published_weights_give_the_published_logits(name, size):
     b = packaged(name)
-    logits = b.classifier.double()(b.body.double()(wave(size)))[0]
-    assert logits[[0, 100, 500, 999]].tolist() == pytest.approx(PUBLISHED[name, size], abs=1e-8)
+    logits = b.classifier(b.body(wave(size).float()))[0]
+    assert logits[[0, 100, 500, 999]].tolist() == pytest.approx(PUBLISHED[name, size], abs=5e-5)
 
 
 def test_default_input_format():
@@ -110,13 +110,14 @@ def test_architectures_equal_the_libraries():
         "resnet50": v15,
     }
     for name, model in theirs.items():
-        body = load_backbone(name, weights="random", leaky=False).body.double()
+        body = load_backbone(name, weights="random", leaky=False).body
         _copy_by_name(body, model, name) if name != "efficientnet_lite0" else _copy_by_order(body, model)
-        model.double().eval()
+        model.eval()
         model.get_submodule("fc" if name == "resnet50" else "classifier").forward = lambda x: x
         for size in (64, 75):
-            x = torch.randn(1, 3, size, size, dtype=torch.float64)
-            assert torch.allclose(model(x), body(x), rtol=1e-10), (name, size)
+            x = torch.randn(1, 3, size, size)
+            z = model(x)
+            assert torch.allclose(z, body(x), rtol=0, atol=1e-5 * float(z.abs().max())), (name, size)
 
 
 def _copy_by_name(body: nn.Module, model: nn.Module, name: str) -> None:

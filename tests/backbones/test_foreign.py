@@ -91,7 +91,10 @@ def test_module_takes_a_file_but_no_random_weights(tmp_path):
     b = load_backbone(net, weights=tmp_path / "w.safetensors")
     assert torch.equal(b.body.first.weight, other.first.weight)
     assert torch.equal(b.classifier.weight, other.last.weight)
-    assert b.spec["source"] == "file"
+    assert (b.spec["source"], b.features) == ("file", 5)
+    save_file({k: t for k, t in other.state_dict().items() if "first" in k}, tmp_path / "headless.safetensors")
+    headless = load_backbone(net, weights=tmp_path / "headless.safetensors")
+    assert (headless.classifier, headless.features) == (None, 5)
     with pytest.raises(LQFError, match="brings its own weights"):
         load_backbone(net, weights="random")
 

@@ -119,7 +119,8 @@ def test_cached_attention_biases_depend_on_their_weights():
     make_plain(net)
     tangent = {n: torch.ones_like(p) if n == name else torch.zeros_like(p) for n, p in net.named_parameters()}
     tangent[name][:, 0] = 2.0  # a constant would leave the softmax alone
-    weights = {n: p.detach() for n, p in net.named_parameters()}
+    # scales that start at zero would hide everything before them
+    weights = {n: p.detach() if p.any() else torch.full_like(p, 0.1) for n, p in net.named_parameters()}
     for _ in range(2):
         _, jv = torch.func.jvp(lambda w: torch.func.functional_call(net, w, (x,)), (weights,), (tangent,))
         assert jv.abs().max() > 0

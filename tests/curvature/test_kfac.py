@@ -10,6 +10,7 @@ from torch import nn
 
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker, eigh
 from lqf.curvature.kfac import Piece, kfac
+from lqf.curvature.moments import PRIOR, with_moments
 from lqf.layers import Tape
 from lqf.linearize import Linearization
 
@@ -41,8 +42,9 @@ def test_kronecker_solve_is_the_inverse(thin: bool, identity_g: bool) -> None:
     gram = Gram()
     gram.add(a)
     lam_a, u_a = gram.eigenpairs()
-    lam_g, u_g = eigh(torch.randn(2, 4, 4, dtype=torch.float64) @ torch.eye(4).double() * 0.1 + torch.eye(4).double())
-    block = Kronecker(0.7, lam_a, u_a, torch.ones(2, 4).double() if identity_g else lam_g, None if identity_g else u_g)
+    lam_g, u_g = eigh(torch.randn(2, 4, 4, dtype=torch.float64))
+    lam_g = torch.ones(2, 4).double() if identity_g else lam_g + 0.1
+    block = Kronecker(u_a, None if identity_g else u_g, 0.7 * lam_g[..., :, None] * lam_a[..., None, :])
     v = torch.randn(2, 4, 5, dtype=torch.float64)
     expected = torch.linalg.solve(block.dense() + 0.3 * torch.eye(40).double(), v.flatten()).view_as(v)
     torch.testing.assert_close(block.solve(v, 0.3), expected)
@@ -110,6 +112,23 @@ def test_random_draws_are_unbiased() -> None:
     for name in exact.kronecker:
         a, b = exact.kronecker[name].dense(), drawn.kronecker[name].dense()
         assert float((a - b).norm() / a.norm()) < 0.05
+
+
+def test_moments_are_the_diagonal_in_the_factored_basis() -> None:
+    body, x = Linearization(network("convnet")), images()
+    tape, piece = Tape(body, x), exact_piece(body, x, torch.rand(7, dtype=torch.float64) + 0.5)
+    plain = kfac(tape, [piece])
+    corrected = with_moments(plain, tape, [piece], float(piece.weights.sum()))
+    jac, at = jacobian(body, x), body.layout.offsets()
+    share = 7 / (7 + PRIOR)
+    for lay in tape.layers:
+        if lay.name not in plain.kronecker or lay.bias:
+            continue
+        block = plain.kronecker[lay.name]
+        size = block.u_a.shape[0] * block.u_a.shape[1] * block.u_g.shape[1]
+        grads = jac[..., at[lay.weight] : at[lay.weight] + size].unflatten(-1, (len(block.u_a), block.u_g.shape[1], -1))
+        moments = torch.einsum("b,bogij->gij", piece.weights, block.to_basis(grads).square())
+        torch.testing.assert_close(corrected.kronecker[lay.name].d, share * moments + (1 - share) * block.d)
 
 
 def test_channelwise_solve() -> None:

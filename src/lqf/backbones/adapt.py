@@ -134,7 +134,7 @@ def _epoch(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     fed = Preprocess(mean=backbone.mean, std=backbone.std)
     order = torch.randperm(len(images), generator=generator)
-    labels = torch.as_tensor(images.samples.labels)
+    labels = torch.tensor(images.samples.labels)
     for index in order.split(batch_size)[: _batches(len(images), batch_size)]:
         pixels = images.batch(index) if scheme is None else images.augmented(index, scheme, generator)
         yield normalize(pixels.to(device), fed, torch.float32), labels[index].to(device)

@@ -101,6 +101,7 @@ def _finished(
 ) -> Backbone:
     """Plain layers, then the weights file if there is one, then the same checks and bookkeeping for all."""
     moved = make_plain(freeze(model))
+    features = top.in_features if origin == "module" and top is not None else _measured_width(name, model, fed)
     spec: dict[str, Any] = {"source": origin}
     if weights == "random":
         spec = {"source": "random", "seed": seed}
@@ -109,9 +110,6 @@ def _finished(
         state = {moved.get(k, k): t for k, t in read_state(path, leaky=leaky).items()}
         top = load_state(model, state, head or "classifier", f"`{path}`")
         spec = {"source": "file", **file_origin(path)}
-    features = top.in_features if top is not None else 0
-    if origin != "module":
-        features = _measured_width(name, model, fed)
     return make_backbone(name, model, top, features, fed, spec, leaky=leaky, head=head or "classifier")
 
 

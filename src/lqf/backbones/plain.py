@@ -2,7 +2,8 @@
 
 Curvature rules and forward-mode derivatives exist for plain layers. A Conv2d subclass that pads inside its forward, a
 BatchNorm that also activates or a fused attention kernel either hides its input from the rules or has no derivative in
-forward mode. Layers not listed here stay; they are differentiated automatically, only slower.
+forward mode. Layers not listed here stay; they are differentiated automatically, only slower. A forward that calls
+F.scaled_dot_product_attention by itself stays, too: run it under torch.nn.attention.sdpa_kernel(SDPBackend.MATH).
 """
 
 from __future__ import annotations

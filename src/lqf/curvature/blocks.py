@@ -70,44 +70,50 @@ class Gram:
 
 @dataclass(frozen=True)
 class Kronecker:
-    """scale · (G ⊗ A) per group, for weights V of shape (groups, o, p).
+    """A block with Kronecker eigenvectors, for weights V of shape (groups, o, p).
 
-    (scale·G⊗A + μI)⁻¹ V = V/μ + U_G [ (U_Gᵀ V U_A) ∘ (1/(scale·λ_G λ_Aᵀ + μ) − 1/μ) ] U_Aᵀ
+    B = (U_G ⊗ U_A) diag(D) (U_G ⊗ U_A)ᵀ with D = scale·λ_G λ_Aᵀ (plain K-FAC) or with measured second moments, and
 
-    which holds for full and for thin bases alike: outside a thin basis the block is zero and only μ acts.
+    (B + μI)⁻¹ V = V/μ + U_G [ (U_Gᵀ V U_A) ∘ (1/(D + μ) − 1/μ) ] U_Aᵀ
+
+    holds for full and for thin bases alike: outside a thin basis the block is zero and only μ acts.
 
     Attributes:
-        lam_a, u_a: (groups, r_a), (groups, p, r_a).
-        lam_g, u_g: (groups, r_g), (groups, o, r_g); u_g None means G = I.
+        u_a: (groups, p, r_a).
+        u_g: (groups, o, r_g), or None for G = I.
+        d: (groups, r_g, r_a) eigenvalues.
     """
 
-    scale: float
-    lam_a: Tensor
     u_a: Tensor
-    lam_g: Tensor
     u_g: Tensor | None
+    d: Tensor
+
+    @property
+    def thin(self) -> bool:
+        """Whether a part of the space lies outside the basis."""
+        full_g = self.u_g is None or self.u_g.shape[-1] == self.u_g.shape[-2]
+        return not (full_g and self.u_a.shape[-1] == self.u_a.shape[-2])
+
+    def to_basis(self, v: Tensor) -> Tensor:
+        """U_Gᵀ V U_A for V (…, groups, o, p)."""
+        return v @ self.u_a if self.u_g is None else self.u_g.mT @ v @ self.u_a
+
+    def from_basis(self, c: Tensor) -> Tensor:
+        """U_G C U_Aᵀ."""
+        return c @ self.u_a.mT if self.u_g is None else self.u_g @ c @ self.u_a.mT
 
     def solve(self, v: Tensor, mu: float) -> Tensor:
         """(B + μI)⁻¹ v for v (groups, o, p)."""
-        full_a = self.u_a.shape[-1] == self.u_a.shape[-2]
-        full_g = self.u_g is None or self.u_g.shape[-1] == self.u_g.shape[-2]
-        c = v @ self.u_a if self.u_g is None else self.u_g.mT @ v @ self.u_a
-        curvature = self.scale * self.lam_g[..., :, None] * self.lam_a[..., None, :]
-        if full_a and full_g:
-            c = c / (curvature + mu)
-        else:
-            c = -c * curvature / (mu * (curvature + mu))  # = c (1/(curvature+μ) − 1/μ), without cancellation
-        out = c @ self.u_a.mT if self.u_g is None else self.u_g @ c @ self.u_a.mT
-        return out if full_a and full_g else out + v / mu
+        c = self.to_basis(v)
+        if not self.thin:
+            return self.from_basis(c / (self.d + mu))
+        return v / mu - self.from_basis(c * self.d / (mu * (self.d + mu)))  # 1/(D+μ) − 1/μ without cancellation
 
     def dense(self) -> Tensor:
         """The block as a matrix over V flattened in C order; for tests."""
-        groups, p = self.u_a.shape[:2]
-        a = (self.u_a * self.lam_a[:, None]) @ self.u_a.mT
-        u_g = torch.eye(self.lam_g.shape[-1]).to(a).expand(groups, -1, -1) if self.u_g is None else self.u_g
-        g = (u_g * self.lam_g[:, None]) @ u_g.mT
-        blocks = [self.scale * torch.kron(gi.contiguous(), ai.contiguous()) for gi, ai in zip(g, a, strict=True)]
-        return torch.block_diag(*blocks)
+        groups, o, p = len(self.u_a), self.d.shape[1] if self.u_g is None else self.u_g.shape[1], self.u_a.shape[1]
+        eye = torch.eye(groups * o * p).to(self.u_a).view(-1, groups, o, p)
+        return self.from_basis(self.d * self.to_basis(eye)).flatten(1)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ class _KroneckerSum:
     def block(self, total_weight: float) -> Kronecker:
         correction = self.exact_trace / self.factored_trace if self.factored_trace > 0 else 1.0
         (lam_a, u_a), (lam_g, u_g) = self.a.eigenpairs(), self.g.eigenpairs()
-        return Kronecker(correction / (total_weight * self.positions), lam_a, u_a, lam_g, u_g)
+        scale = correction / (total_weight * self.positions)
+        return Kronecker(u_a, u_g, scale * lam_g[..., :, None] * lam_a[..., None, :])
 
 
 def _columns(x: Tensor) -> Tensor:

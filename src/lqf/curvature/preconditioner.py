@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lqf.curvature.blocks import Gram, Kronecker
 from lqf.curvature.kfac import KFAC, Piece, kfac
+from lqf.curvature.moments import with_moments
 from lqf.layers import Tape
 from lqf.model import with_one
 from lqf.objective import Problem
@@ -35,14 +36,21 @@ class Preconditioner:
 
 
 def precondition(
-    problem: Problem, features: Tensor, *, draws: int | None = 4, seed: int = 0, progress: Progress = SILENT
+    problem: Problem,
+    features: Tensor,
+    *,
+    draws: int | None = 4,
+    moment_samples: int = 256,
+    seed: int = 0,
+    progress: Progress = SILENT,
 ) -> Preconditioner:
-    """Build the preconditioner in one pass over the data.
+    """Build the preconditioner in one pass over the data and one over some of it.
 
     Args:
         problem: the data and model.
         features: (n, p) features of all rows.
         draws: random ±1 combinations of the outputs per sample; None takes every output exactly.
+        moment_samples: samples on which the eigenvalues are corrected; 0: plain K-FAC.
         seed: of the draws.
         progress: where to report.
     """
@@ -50,6 +58,10 @@ def precondition(
     exact = draws is None or draws >= problem.model.n_outputs
     generator = torch.Generator().manual_seed(seed)
     body = kfac(tape, _pieces(problem, None if exact else draws, generator, progress))
+    if moment_samples:
+        share = min(1.0, moment_samples / len(problem.inputs.samples))
+        pieces = _pieces(problem, min(2, problem.model.n_outputs), generator, progress, share)
+        body = with_moments(body, tape, pieces, float(problem.weights.sum()))
     return Preconditioner(head_block(problem, features), body, problem.model.head_size)
 
 
@@ -60,16 +72,20 @@ def head_block(problem: Problem, features: Tensor) -> Kronecker:
     for part in rows.split(4096):
         gram.add(part.T[None])
     lam, u = gram.eigenpairs()
-    ones = torch.ones(1, problem.model.n_outputs, dtype=u.dtype, device=u.device)
-    return Kronecker(1.0, lam, u, ones, None)
+    return Kronecker(u, None, lam[:, None].expand(-1, problem.model.n_outputs, -1))
 
 
 def _pieces(
-    problem: Problem, draws: int | None, generator: torch.Generator, progress: Progress
+    problem: Problem, draws: int | None, generator: torch.Generator, progress: Progress, share: float = 1.0
 ) -> Iterator[Piece]:
-    c = problem.model.n_outputs
-    with progress.stage("curvature (K-FAC)", total=len(problem.targets), unit="rows") as stage:
+    """Batches with their draws; with ``share`` below 1 only about that part of the batches, evenly spread."""
+    c, due = problem.model.n_outputs, 0.0
+    with progress.stage("curvature (K-FAC)", total=int(share * len(problem.targets)), unit="rows") as stage:
         for rows, x in problem.inputs.batches():
+            due += share
+            if due < 1 - 1e-9:
+                continue
+            due -= 1
             fold = problem.fold[rows]
             if draws is None:
                 us = torch.eye(c).to(problem.targets)[:, None].expand(c, len(x), c)

@@ -96,7 +96,7 @@ def body_kernel(
     kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
     with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
         for group in groups:
-            rows = torch.empty(n, per_row, sum(p.size for p in group)).to(problem.targets)
+            rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
             for index, x in problem.inputs.batches():
                 _gradients(tape, group, x, cotangents(index), rows, index)
                 stage.advance(len(index))

@@ -1,0 +1,9 @@
+"""The command line: `lqf fit`, `evaluate`, `predict`, `backbones`, `adapt`, `demo`.
+
+One file per command, each with `SUMMARY`, `add_options`, `run` (computes a JSON object) and `show` (prints it for a
+person). torch is imported inside `run`, so that `lqf --help` answers at once.
+"""
+
+from lqf.cli.app import main
+
+__all__ = ["main"]

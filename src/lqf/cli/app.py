@@ -1,0 +1,132 @@
+"""`main`: read the command line, run one command, and turn whatever happens into an exit code.
+
+Exit codes: 0 done; 1 a fault of ours; 2 something that was given cannot be used; 130 interrupted. A result goes to stdout
+and everything else to stderr; with --json stdout gets exactly one object, also when there is no result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from typing import Any, Protocol
+
+import lqf
+from lqf.cli import adapt, backbones, demo, evaluate, fit, predict
+from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
+from lqf.cli.options import Parser, add_json
+from lqf.cli.output import print_json
+from lqf.errors import LQFError
+from lqf.progress import Progress, terminal_progress
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    SUMMARY: str
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its arguments."""
+
+    def run(self, args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+        """Do the work; the result is what --json prints."""
+
+    def show(self, result: dict[str, Any]) -> None:
+        """Print the result for a person."""
+
+
+COMMANDS: dict[str, Command] = {
+    "fit": fit,
+    "evaluate": evaluate,
+    "predict": predict,
+    "backbones": backbones,
+    "adapt": adapt,
+    "demo": demo,
+}
+
+EPILOG = """\
+examples:
+  lqf fit photos/train -o run        folders photos/train/CLASS/*.jpg
+  lqf evaluate run photos/test       error on labelled images
+  lqf predict run new/*.jpg          labels for new images
+  lqf demo                           the same on data that comes with it
+
+Every command has --help, and --json for programs.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (default: this process's) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr) if argv is None else ():
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name the terminal cannot write
+    as_json = "--json" in words
+    try:
+        args = make_parser().parse_args(words)
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except LQFError as error:
+        return _fail(str(error), 2, as_json)
+    if args.command is None:
+        make_parser().print_help(sys.stderr)
+        return _fail("name a command", 2, as_json)
+    args.words = words
+    return _run(COMMANDS[args.command], args, as_json)
+
+
+def make_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        prog="lqf", description="Fine-tune a pretrained network by solving one convex problem exactly.", epilog=EPILOG
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"lqf {lqf.__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    for name, command in COMMANDS.items():
+        sub = commands.add_parser(name, help=command.SUMMARY, description=_sentence(command.SUMMARY))
+        command.add_options(sub)
+        add_json(sub)
+    return parser
+
+
+def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
+    progress = terminal_progress()
+    try:
+        # whatever a library prints is no part of the result
+        with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
+            result = command.run(args, progress)
+        print_json(result) if as_json else command.show(result)
+        sys.stdout.flush()
+    except LQFError as error:
+        return _fail(str(error), 2, as_json)
+    except KeyboardInterrupt as interrupt:
+        return _fail(str(interrupt) or "interrupted; nothing was written", 130, as_json)
+    except BrokenPipeError:  # `lqf predict … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if os.environ.get("LQF_DEBUG") == "1":
+            traceback.print_exc()
+        return _fail(_unexpected(error), 1, as_json)
+    return 0
+
+
+def _fail(sentence: str, code: int, as_json: bool) -> int:
+    print(f"lqf: {sentence}", file=sys.stderr)
+    if as_json:
+        print_json({"error": sentence})
+    return code
+
+
+def _unexpected(error: Exception) -> str:
+    what = f"{type(error).__name__}: {error}".strip().rstrip(":").splitlines()[0]
+    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
+        return f"the memory did not suffice ({what}); try a smaller --batch-size or --size, or --device cpu"
+    hint = "" if os.environ.get("LQF_DEBUG") == "1" else "; LQF_DEBUG=1 shows where"
+    return f"stopped by {what}{hint}"
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."

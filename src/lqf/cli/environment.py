@@ -1,0 +1,37 @@
+"""What surrounds a running command: signals and warnings."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from lqf.progress import Progress
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """A polite kill (a batch system's, a shutdown's) ends a command the way Ctrl-C does: with a last checkpoint."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def warnings_as_lines(progress: Progress) -> Iterator[None]:
+    """Python's warnings as one line each, without file names, and past the progress bar."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        progress.say(f"lqf: {' '.join(str(message).split())}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,104 @@
+"""`lqf evaluate RUN TEST`: the error of a model on labelled images."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lqf.cli import options
+from lqf.cli.models import load_model
+from lqf.cli.output import columns, counted, duration, percent, shortened
+from lqf.progress import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SUMMARY = "error of a fitted model on labelled images"
+MOST_ROWS = 20
+"""Classes a person wants to see at once."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """RUN TEST."""
+    options.add_run(parser)
+    parser.add_argument("test", metavar="TEST", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight]")
+    options.add_strict(parser)
+
+
+def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Predict everything, compare with the labels."""
+    began = time.perf_counter()
+    model = load_model(args)
+    from lqf.data import load_samples
+
+    classes = model.fitted_.classes
+    samples = load_samples(args.test, classes=classes, progress=progress)
+    images = model.open(samples, strict=getattr(args, "strict", False), progress=progress)
+    predicted, _, _ = model.scores(images, progress=progress)
+    return {
+        **measure(classes, images.samples.labels, predicted, images.samples.weights),
+        "skipped": images.skipped,
+        "loo_error": model.report_["loo_error"],
+        "loo_level": model.report_["loo_level"],
+        "run": args.run,
+        "test": args.test,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def measure(
+    classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, weights: np.ndarray
+) -> dict[str, Any]:
+    """Weighted error in all and of every class that occurs, and who is taken for whom how often."""
+    wrong = predicted != labels
+    per_class = {}
+    for k, name in enumerate(classes):
+        if (rows := labels == k).any():
+            per_class[name] = {"n": int(rows.sum()), "error": _mean(wrong[rows], weights[rows])}
+    pairs = Counter(zip(labels[wrong].tolist(), predicted[wrong].tolist(), strict=True))
+    known = [c["error"] for c in per_class.values() if c["error"] is not None]
+    return {
+        "n": len(labels),
+        "error": _mean(wrong, weights),
+        "mean_class_error": sum(known) / len(known) if known else None,
+        "per_class": per_class,
+        "confusions": [
+            {"label": classes[a], "predicted": classes[b], "n": n} for (a, b), n in sorted(pairs.items(), key=_by_count)
+        ],
+    }
+
+
+def _mean(wrong: np.ndarray, weights: np.ndarray) -> float | None:
+    return float((wrong * weights).sum() / weights.sum()) if weights.sum() > 0 else None
+
+
+def _by_count(item: tuple[tuple[int, int], int]) -> tuple[int, tuple[int, int]]:
+    return -item[1], item[0]
+
+
+def show(result: dict[str, Any]) -> None:
+    """The error and a table, the worst classes first."""
+    print(f"\nError {percent(result['error'])} on {counted(result['n'], 'image')}{_promised(result)}.\n")
+    taken_for: dict[str, str] = {}
+    for pair in result["confusions"]:
+        taken_for.setdefault(pair["label"], f"{pair['predicted']} ({pair['n']})")
+    rows = sorted(result["per_class"].items(), key=lambda row: -(row[1]["error"] or 0))
+    width = max(len("class"), *(len(name) for name, _ in rows))
+    width = min(width, columns() - 50)
+    print(f"  {'class':<{width}}  {'images':>6}  {'error':>6}  mostly taken for")
+    for name, c in rows[:MOST_ROWS]:
+        other = shortened(taken_for.get(name, ""), columns() - width - 20)
+        print(f"  {shortened(name, width):<{width}}  {c['n']:>6}  {percent(c['error']):>6}  {other}".rstrip())
+    if len(rows) > MOST_ROWS:
+        print(f"  … and {counted(len(rows) - MOST_ROWS, 'class')} with no larger error (--json has all)")
+    skipped = f"; {counted(len(result['skipped']), 'image')} skipped" if result["skipped"] else ""
+    print(f"\nMean error of the classes {percent(result['mean_class_error'])}. {duration(result['seconds'])}{skipped}.")
+
+
+def _promised(result: dict[str, Any]) -> str:
+    if result["loo_error"] is None:
+        return ""
+    return f"; leave-one-out had promised {percent(result['loo_error'])} ({result['loo_level']})"

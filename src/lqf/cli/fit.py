@@ -1,0 +1,162 @@
+"""`lqf fit TRAIN -o RUN`: fine-tune a backbone on a folder of images."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from lqf.cli import options
+from lqf.cli.output import counted, duration, number, percent, print_facts
+from lqf.errors import LQFError
+from lqf.progress import Progress
+from lqf.settings import CHOICES
+
+SUMMARY = "fine-tune a backbone on a folder of images"
+VIEWS = ("none", "flip", "five", "ten")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """All options have the name and the default of the argument of `LQFClassifier` they set."""
+    parser.usage = "lqf fit TRAIN -o RUN [options]"
+    parser.add_argument("train", metavar="TRAIN", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight][,group]")
+    parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the folder to write the model to")
+    options.add_overwrite(parser)
+    parser.add_argument(
+        "--resume", action="store_true", default=False, help="continue a fit that was interrupted, from RUN.checkpoint"
+    )
+    _add_data(parser.add_argument_group("images"))
+    _add_problem(parser.add_argument_group("network and problem"))
+    _add_solver(parser.add_argument_group("solving"))
+
+
+def _add_data(group: argparse._ArgumentGroup) -> None:
+    options.add_size(group)
+    group.add_argument("--views", choices=VIEWS, help="fixed views of every image (default: only its centre)")
+    group.add_argument(
+        "--limit-per-class", type=int, metavar="K", help="use at most K images of every class, chosen by --seed"
+    )
+    options.add_strict(group)
+
+
+def _add_problem(group: argparse._ArgumentGroup) -> None:
+    options.add_backbone(group)
+    group.add_argument("--no-leaky", dest="leaky", action="store_false", help="keep ReLU instead of leaky ReLU")
+    group.add_argument("--linearize", metavar="STAGE", help="first stage whose weights may change (default: all)")
+    _choice(group, "pooling", "how the last feature map becomes features")
+    _choice(group, "head", "the head at the linearisation point")
+    _choice(group, "form", "penalise the head around 0 or, as in the paper, around w0")
+    group.add_argument("--weight-decay", type=options.decay, metavar="λ", help="a number, or auto: by leave-one-out")
+    group.add_argument("--body-weight-decay", type=options.decay, metavar="λ", help="the same for all but the head")
+
+
+def _add_solver(group: argparse._ArgumentGroup) -> None:
+    _choice(group, "solver", "auto: dense where it is affordable, else pcg; head: the last layer alone")
+    _value(group, "tol", float, "relative residual at which pcg stops")
+    _value(group, "max_passes", int, "passes over the data after which pcg gives up")
+    _value(group, "epochs", int, "of sgd and adam")
+    _value(group, "minibatch", int, "images per step of sgd and adam")
+    group.add_argument("--learning-rate", type=float, metavar="η", help="of sgd and adam (default: the solver's own)")
+    _choice(group, "augment", "random views, for sgd and adam")
+    options.add_device(group)
+    options.add_batch_size(group)
+    _value(group, "seed", int, "of every random choice")
+
+
+def _choice(group: argparse._ArgumentGroup, name: str, text: str) -> None:
+    group.add_argument(_flag(name), choices=CHOICES[name], help=f"{text} (default: {options.default(name)})")
+
+
+def _value(group: argparse._ArgumentGroup, name: str, kind: type, text: str) -> None:
+    group.add_argument(_flag(name), type=kind, metavar="N", help=f"{text} (default: {options.default(name)})")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Fit, save, report."""
+    out, checkpoint = _targets(args)
+    from lqf.estimator import LQFClassifier  # now: a wrong path is told without waiting for torch
+    from lqf.storage import check_target
+
+    check_target(out, args.overwrite)
+    model = LQFClassifier(**{k: v for k, v in vars(args).items() if k in LQFClassifier().get_params()})
+    before = _stamp(checkpoint)
+    _mention(checkpoint, args.resume, progress)
+    try:
+        model.fit(args.train, checkpoint=checkpoint, resume=args.resume, progress=progress)
+        model.save(out, overwrite=args.overwrite)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupted(args, checkpoint, before)) from None
+    return {**model.report_, "run": out}
+
+
+def _targets(args: argparse.Namespace) -> tuple[Path, Path]:
+    """The folder to write, and the checkpoint beside it."""
+    out = options.output_path(args.output)
+    train = Path(args.train).expanduser()
+    if train.is_dir() and train.resolve() in out.resolve().parents:
+        raise LQFError(f"`{out}` lies inside the training folder and would be a class there; choose another place for it")
+    return out, out.with_name(f"{out.name}.checkpoint")
+
+
+def _stamp(file: Path) -> int:
+    return file.stat().st_mtime_ns if file.exists() else 0
+
+
+def _mention(checkpoint: Path, resume: bool, progress: Progress) -> None:
+    if resume and not checkpoint.exists():
+        progress.say(f"there is no checkpoint `{checkpoint}`; starting from the beginning")
+    elif checkpoint.exists() and not resume:
+        progress.say(f"`{checkpoint}` of an interrupted fit is being replaced; --resume would have continued it")
+
+
+def _interrupted(args: argparse.Namespace, checkpoint: Path, before: int) -> str:
+    words = [w for w in args.words if w != "--resume"]
+    if not checkpoint.exists():
+        return f"interrupted before the first checkpoint; to start again:\n  lqf {shlex.join(words)}"
+    if not args.resume and _stamp(checkpoint) == before:
+        return f"interrupted before the first checkpoint; `{checkpoint}` still is that of the fit before this one"
+    return f"interrupted; what was solved is kept in `{checkpoint}`. To continue:\n  lqf {shlex.join([*words, '--resume'])}"
+
+
+def show(result: dict[str, Any]) -> None:
+    """A summary, and what to type next."""
+    run = shlex.quote(str(result["run"]))
+    print(f"\nFitted {counted(result['n'], 'image')} of {counted(len(result['classes']), 'class')}.\n")
+    print_facts(
+        [
+            ("leave-one-out error", _leave_one_out(result)),
+            ("solver", f"{result['solver']} on {result['device']}, {counted(result['unknowns'], 'unknown')}"),
+            ("relative residual", _residual(result)),
+            ("weight decay", _weight_decay(result)),
+            ("skipped", counted(len(result["skipped"]), "image") if result["skipped"] else ""),
+            ("time", duration(result["seconds"])),
+            ("written to", str(result["run"])),
+        ]
+    )
+    print(f"\nNext:  lqf evaluate {run} TEST\n       lqf predict {run} IMAGE…")
+
+
+def _leave_one_out(result: dict[str, Any]) -> str:
+    if result["loo_error"] is None:
+        return "not known for this many images and classes; evaluate on labelled test images"
+    parts = [f"{percent(result['loo_error'])} ({result['loo_level']})"]
+    if result["solver"] != "head":
+        parts.append(f"closed-form head alone: {percent(result['head_loo_error'])}")
+    return "; ".join([*parts, *filter(None, [result["loo_note"]])])
+
+
+def _residual(result: dict[str, Any]) -> str:
+    text = f"{result['relative_residual']:.1e} after {counted(result['passes'], 'pass')} over the data"
+    return text if result["converged"] else f"{text}: not converged; try a larger --max-passes or --epochs"
+
+
+def _weight_decay(result: dict[str, Any]) -> str:
+    body = result["body_weight_decay"]
+    if body is None or body == result["weight_decay"]:
+        return number(result["weight_decay"])
+    return f"{number(result['weight_decay'])} (head), {number(body)} (body)"

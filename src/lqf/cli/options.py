@@ -1,0 +1,104 @@
+"""Options that commands share, and how the command line reads and explains itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from lqf.errors import LQFError
+from lqf.settings import Settings
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses by raising, so that --json can report it too; its help fits into 80 columns."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs = {"formatter_class": _Help, "allow_abbrev": False, "argument_default": argparse.SUPPRESS} | kwargs
+        super().__init__(**kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise LQFError(f"{message}; see `{self.prog} --help`")
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=27, width=min(shutil.get_terminal_size().columns, 80) - 2)
+
+
+def default(name: str) -> Any:
+    """A setting's default, for its help."""
+    return next(f.default for f in fields(Settings) if f.name == name)
+
+
+def decay(text: str) -> float | str:
+    """`auto` or a number."""
+    return text if text == "auto" else _number(text)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"`{text}` is neither `auto` nor a number") from None
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json, which every command has."""
+    parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """A fitted model to use, and how."""
+    parser.add_argument("run", metavar="RUN", help="the folder that `lqf fit` wrote")
+    parser.add_argument("--weights", metavar="FILE", help="the backbone's weights file, if it has moved")
+    add_device(parser)
+    add_batch_size(parser)
+
+
+def add_backbone(parser: argparse._ActionsContainer) -> None:
+    """The network to start from."""
+    parser.add_argument("--backbone", metavar="NAME", help="the network; `lqf backbones` lists them")
+    parser.add_argument("--weights", metavar="FILE", help="its weights file, or `random`; default: the published ones")
+
+
+def add_size(parser: argparse._ActionsContainer) -> None:
+    """Pixels."""
+    parser.add_argument("--size", type=int, metavar="PX", help="side of the network's input; default: the backbone's")
+
+
+def add_device(parser: argparse._ActionsContainer) -> None:
+    """Where to compute."""
+    parser.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, …; default: a GPU if there is one")
+
+
+def add_batch_size(parser: argparse._ActionsContainer) -> None:
+    """Rows per batch of a pass."""
+    parser.add_argument("--batch-size", type=int, metavar="N", help="images per batch; changes memory and time only")
+
+
+def add_strict(parser: argparse._ActionsContainer) -> None:
+    """What to do with damaged images."""
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse images that cannot be read, instead of skipping them"
+    )
+
+
+def add_overwrite(parser: argparse._ActionsContainer) -> None:
+    """Permission to replace."""
+    parser.add_argument("--overwrite", action="store_true", default=False, help="replace what is there, in one step")
+
+
+def output_path(given: str) -> Path:
+    """Where to write; refused now, before any work is done, where nothing can be written."""
+    path = Path(given).expanduser()
+    if path.name in ("", ".."):  # `-o .`: only a folder with a name can be replaced in one step
+        path = path.resolve()
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        reason = "is no folder" if not above.is_dir() else "is a folder you may not write to"
+        raise LQFError(f"`{path}` cannot be written: `{above}` {reason}; choose another output")
+    return path

@@ -1,0 +1,157 @@
+"""The demo itself: a split, two fits, one test, and a folder with everything in it.
+
+    index.html           the page
+    result.json          the same numbers
+    model                the LQF model, for `lqf predict` and `lqf evaluate`
+    train.csv, test.csv  manifests of the cells, for `lqf fit` and `lqf evaluate`
+
+The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import lqf
+from lqf.demo import solar
+from lqf.demo.figures import composition, model_figures, suspicious
+from lqf.demo.folder import FORMAT, check_output, output_folder, write_manifest
+from lqf.demo.page import Page
+from lqf.demo.solar import Cell
+from lqf.estimator import LQFClassifier
+from lqf.progress import SILENT, Progress
+
+BACKBONE = "efficientnet_lite0"
+
+
+def run_demo(
+    out: Path,
+    *,
+    size: int = 128,
+    overwrite: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Fit the closed-form head and LQF to 400 solar cells, test both on 800 others, and write a page about it.
+
+    Args:
+        out: Folder to write; it appears whole or not at all.
+        size: Side of the images in pixels.
+        overwrite: Replace the folder of an earlier demo.
+        seed: Chooses the cells (and the folds of the linearisation point).
+        device: "auto", "cpu", "cuda", …
+        progress: Where to report.
+
+    Returns:
+        The content of ``result.json``.
+    """
+    return run_cells(
+        out, n_train=400, n_test=800, size=size, overwrite=overwrite, seed=seed, device=device, progress=progress
+    )
+
+
+def run_cells(
+    out: Path,
+    *,
+    n_train: int,
+    n_test: int,
+    n_shown: int = 12,
+    size: int = 128,
+    overwrite: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """`run_demo` with any number of training and test cells, and of suspicious ones to show."""
+    out = Path(out)
+    check_output(out, overwrite)
+    page = Page()  # what is missing is said before the work, not after it
+    train, test = solar.split(solar.read_cells(), n_train, n_test, seed)
+    progress.say(f"{len(train)} labelled solar cells to learn from, {len(test)} others for the test")
+    clock = Clock()
+    common: dict[str, Any] = {"size": size, "seed": seed, "device": device, "strict": True}
+    head, full = (LQFClassifier(BACKBONE, solver=s, **common) for s in ("head", "auto"))
+    by_head, by_full = _fit_and_test(head, full, train, test, clock, progress)
+    result = {
+        "format": FORMAT,
+        "version": lqf.__version__,
+        "backbone": BACKBONE,
+        "size": size,
+        "seed": seed,
+        "device": full.report_["device"],
+        "threads": torch.get_num_threads(),
+        "train": composition(train),
+        "test": composition(test),
+        "models": {"head": model_figures(head, by_head), "lqf": model_figures(full, by_full)},
+        "repaired": int((by_head & ~by_full).sum()),
+        "spoilt": int((by_full & ~by_head).sum()),
+        "suspicious": suspicious(full, train, n_shown),
+        "stages": clock.stages,
+        "seconds": clock.total(),
+        "out": out.as_posix(),
+    }
+    pictures = {c.id: c.path for c in train}
+    with output_folder(out, overwrite) as beside:
+        full.save(beside / "model")
+        write_manifest(beside / "train.csv", train)
+        write_manifest(beside / "test.csv", test)
+        (beside / "index.html").write_text(page.render(result, pictures), encoding="utf-8")
+        (beside / "result.json").write_text(json.dumps(result, indent=1, allow_nan=False), encoding="utf-8")
+    return result
+
+
+def _fit_and_test(
+    head: LQFClassifier,
+    full: LQFClassifier,
+    train: Sequence[Cell],
+    test: Sequence[Cell],
+    clock: Clock,
+    progress: Progress,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit both; which test cells each gets wrong, (n_test,) bool. Both see the same pixels of the test cells."""
+    progress.say("closed-form head: the last layer alone, on frozen features")
+    with clock.stage("closed-form head: fit"):
+        head.fit(solar.samples(train), progress=progress)
+    progress.say("LQF: every layer, linearised")
+    with clock.stage("LQF: fit") as stage:
+        full.fit(solar.samples(train), progress=progress)
+        stage["parts"] = full.report_["stages"]
+    progress.say(f"test: {len(test)} cells that neither has seen")
+    with clock.stage("read the test cells"):
+        images = full.open(solar.samples(test), strict=True, progress=progress)
+    truth = images.samples.labels
+    with clock.stage("closed-form head: test"):
+        by_head = head.scores(images, progress=progress)[0] != truth
+    with clock.stage("LQF: test"):
+        by_full = full.scores(images, progress=progress)[0] != truth
+    return by_head, by_full
+
+
+class Clock:
+    """Seconds of every stage, in order."""
+
+    def __init__(self) -> None:
+        self.stages: list[dict[str, Any]] = []
+        self._began = time.perf_counter()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Time a stage; its entry is handed out for more to be written into it."""
+        entry: dict[str, Any] = {"name": name}
+        began = time.perf_counter()
+        yield entry
+        entry["seconds"] = round(time.perf_counter() - began, 3)
+        self.stages.append(entry)
+
+    def total(self) -> float:
+        """Seconds since the beginning."""
+        return round(time.perf_counter() - self._began, 3)

@@ -1,0 +1,112 @@
+"""The page: complete, safe, and readable without a network."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from PIL import Image
+
+from lqf.demo.page import Page, chart, data_uri
+from lqf.errors import MissingDependency
+
+pytest.importorskip("jinja2")
+VOID = {"meta", "link", "img", "br"}
+
+
+@pytest.fixture
+def pictures(tmp_path, result):
+    path = tmp_path / "cell.png"
+    Image.linear_gradient("L").resize((300, 300)).save(path)
+    return {c["id"]: path for c in result["suspicious"]}
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and text; fails where a tag is not closed by its own."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text += data
+
+
+def test_page_has_every_number(result, pictures):
+    text = re.sub(r"\s+", " ", Reader(Page().render(result, pictures)).text)
+    for expected in ("18.6 %", "17.2 %", "19.0 %", "17.5 %", "exact", "2.30e-07", "71.4 s", "123.4 s", "97 %", "1/3"):
+        assert expected in text
+    for expected in (
+        "lqf predict demo/model",
+        "a measured bias of 0.4 points",
+        "CC BY-NC-SA",
+        "41 right",
+        "4 of these 12",
+    ):
+        assert expected in text
+
+
+def test_page_needs_nothing_else(result, pictures):
+    html = Page().render(result, pictures)
+    assert "//" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", html)  # no http://, no //host
+    assert not re.search(r"<script|@import|url\(", html)
+    sources = [value for _, name, value in Reader(html).attributes if name in ("src", "href", "srcset")]
+    assert len(sources) == 13
+    assert all(value.startswith("data:") for value in sources)
+    assert len(html) < 400_000
+
+
+def test_names_are_escaped(result, pictures):
+    bad = '<script>alert("x")</script>&\'"'
+    for cell in result["suspicious"]:
+        cell["label"] = cell["kind"] = bad
+    result |= {"out": bad, "backbone": bad}
+    result["models"]["lqf"]["loo_note"] = result["models"]["lqf"]["certificate"] = bad
+    result["stages"][0]["name"] = bad
+    page = Reader(html := Page().render(result, pictures))
+    assert "<script" not in html
+    assert page.text.count(bad) >= 12
+
+
+def test_page_without_suspicious_cells(result):
+    html = Page().render(result | {"suspicious": []}, {})
+    assert "no training label is contradicted" in Reader(html).text
+    assert "<img" not in html
+
+
+def test_pictures_are_small_jpegs(tmp_path):
+    path = tmp_path / "cell.png"
+    Image.effect_noise((300, 300), 60).save(path)
+    uri = data_uri(path)
+    assert uri.startswith("data:image/jpeg;base64,")
+    assert len(uri) < 60_000
+
+
+@pytest.mark.parametrize("errors", [(0.186, 0.19), (0.0, 0.0), (0.02, 0.9), (1.0, 1.0)])
+def test_chart_holds_every_bar(result, errors):
+    for m in result["models"].values():
+        m["test_error"], m["loo_error"] = errors
+        m["test_standard_error"] = m["loo_standard_error"] = 0.0 if errors[0] in (0.0, 1.0) else 0.01
+    drawn = chart(result)
+    for bar in drawn["bars"]:
+        assert 0 <= bar["from"] <= bar["at"] <= bar["to"] <= 100
+    assert [drawn["ticks"][0]["at"], drawn["ticks"][-1]["at"]] == [0, 100]
+    assert len(drawn["ticks"]) <= 9
+
+
+def test_missing_jinja_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
+    with pytest.raises(MissingDependency, match="pip install jinja2"):
+        Page()
