@@ -39,12 +39,13 @@ class LQFClassifier:
         weights: the backbone's weights file, where it is not a package's; "random" for random weights.
         leaky: swap ReLU for leaky ReLU before linearising.
         size: side of the input in pixels; None: what the backbone was trained with.
+        squash: resize images to a square, as the paper does, instead of keeping their aspect and cutting the middle.
         views: fixed views of every image: "none", "flip", "five" or "ten".
         device: "auto", "cpu", "cuda", "cuda:1", …
         strict: refuse damaged images instead of skipping them.
         limit_per_class: use at most this many images of every class.
-        solver, pooling, weight_decay, body_weight_decay, head, form, linearize, alpha, augment, tol, max_passes, epochs,
-            learning_rate, minibatch, draws, batch_size, dtype, seed: see `lqf.settings.Settings`.
+        solver, pooling, weight_decay, body_weight_decay, head, form, linearize, alpha, augment, preconditioner, tol,
+            max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, seed: see `lqf.settings.Settings`.
 
     Attributes:
         classes_: (n_classes,) class names or labels.
@@ -59,6 +60,7 @@ class LQFClassifier:
         weights: str | Path | None = None,
         leaky: bool = True,
         size: int | None = None,
+        squash: bool = False,
         views: str = "none",
         device: str = "auto",
         strict: bool = False,
@@ -72,6 +74,7 @@ class LQFClassifier:
         linearize: str = "all",
         alpha: float = 15.0,
         augment: str = "none",
+        preconditioner: str = "auto",
         tol: float = 1e-2,
         max_passes: int = 60,
         epochs: int = 30,
@@ -86,6 +89,7 @@ class LQFClassifier:
         self.weights = weights
         self.leaky = leaky
         self.size = size
+        self.squash = squash
         self.views = views
         self.device = device
         self.strict = strict
@@ -99,6 +103,7 @@ class LQFClassifier:
         self.linearize = linearize
         self.alpha = alpha
         self.augment = augment
+        self.preconditioner = preconditioner
         self.tol = tol
         self.max_passes = max_passes
         self.epochs = epochs
@@ -181,6 +186,7 @@ class LQFClassifier:
             interpolation=backbone.interpolation,
             mean=backbone.mean,
             std=backbone.std,
+            keep_aspect=not self.squash,
             views=self.views,  # type: ignore[arg-type]
         )
         images = open_images(samples, preprocess, strict=self.strict, progress=progress)

@@ -21,7 +21,7 @@ from lqf.curvature import Preconditioner, precondition
 from lqf.data import Images, Preprocess
 from lqf.fitted import Fitted, TrainingTable
 from lqf.inputs import Inputs
-from lqf.kernels import Kernels, averaged_kernels, exact_kernels
+from lqf.kernels import KroneckerKernel, Kernels, averaged_kernels, between_outputs, exact_kernels
 from lqf.linearize import linearized_body
 from lqf.loo import LeaveOneOut
 from lqf.memory import available_bytes
@@ -31,7 +31,7 @@ from lqf.point import Point, crossfit_point, probe_point, random_point
 from lqf.progress import SILENT, Progress
 from lqf.settings import Settings
 from lqf.solution import Certificate, Solution
-from lqf.solvers import PCG, SGD, Adam, Dense, Head
+from lqf.solvers import PCG, SGD, Adam, Dense, DualPCG, Head
 from lqf.solvers.planner import Plan, Rates, plan
 from lqf.solvers.stochastic import Stochastic
 from lqf.targets import centre, encode
@@ -87,14 +87,14 @@ class Fit:
         with self._timed("kernel"):
             kernels = self.kernels(problem, features, chosen)
         with self._timed("weight decay"):
-            choice = self.choose(kernels, Ridge(**state[1]["ridge"]) if state else None)
+            choice = self.choose(kernels, head_choice.mu, Ridge(**state[1]["ridge"]) if state else None)
         problem = problem.with_ridge(Ridge(choice.mu, choice.mu * choice.omega))
         with self._timed("solve"):
             if chosen.solver == "dense":
                 ridge = kernels.factorise(choice.omega)
                 solution = Dense().solve(problem, features, ridge, progress=self.progress)
             else:
-                solution = self.iterate(problem, features, head, state)
+                solution = self.iterate(problem, features, head, kernels, state)
         with self._timed("leave-one-out"):
             loo = self._leave_one_out(kernels, choice, problem, solution)
         report = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
@@ -217,40 +217,61 @@ class Fit:
             progress=self.progress,
         )
 
-    def choose(self, kernels: Kernels, fixed: Ridge | None) -> Choice:
-        """Ridge strengths by leave-one-out; what the user (or a checkpoint) fixed is only evaluated."""
+    def choose(self, kernels: Kernels, head_mu: float, fixed: Ridge | None) -> Choice:
+        """Ridge strengths by leave-one-out; what the user (or a checkpoint) fixed is only evaluated.
+
+        In the centred form the head keeps the strength that is best for it alone, which its exact leave-one-out knows, and
+        the body's is chosen beside it.
+        """
         mus, omegas = self._fixed_mu(), kernels.ratios()
         if fixed is not None:
             mus, omegas = [fixed.head], [fixed.body / fixed.head]
-        elif self.settings.body_weight_decay != "auto" and mus is not None:
-            omegas = [float(self.settings.body_weight_decay) / float(self.settings.weight_decay)]
         elif self.settings.form == "w0":
             omegas = [1.0]
-        return choose_ridge(kernels.factorise, kernels.residual, self.judge.of(kernels.samples), omegas, mus, self.progress)
+        elif mus is None:
+            mus = [head_mu]
+        if fixed is None and self.settings.body_weight_decay != "auto":
+            mus = mus or [head_mu]
+            omegas = [float(self.settings.body_weight_decay) * float(self.weights.sum()) / mus[0]]
+        judge = self.judge.of(kernels.samples)
+        return choose_ridge(kernels.factorise, kernels.residual, judge, omegas, mus, self.progress)
 
-    def iterate(self, problem: Problem, features: Tensor, head: Head, state: State | None) -> Solution:
-        """PCG, SGD or Adam, from the checkpoint or from the closed-form head."""
-        name, vectors = self.settings.solver, state[0] if state else None
-        vectors = {k: v.to(problem.targets) for k, v in vectors.items()} if vectors else None
+    def iterate(
+        self, problem: Problem, features: Tensor, head: Head, kernels: Kernels, state: State | None
+    ) -> Solution:
+        """PCG, SGD or Adam, from the checkpoint or from the beginning."""
+        vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
         at = int(state[1]["at"]) if state else 0
-        preconditioner = None if name == "adam" else self._preconditioner(problem, features)
-        if name in ("sgd", "adam"):
-            solver = self._stochastic()
-            return solver.solve(
+        if self.settings.solver in ("sgd", "adam"):
+            preconditioner = self._kfac(problem, features) if self.settings.solver == "sgd" else None
+            return self._stochastic().solve(
                 problem, preconditioner, vectors, epoch=at, checkpoint=self._keep(problem), progress=self.progress
             )
-        start = vectors["delta"] if vectors else self._start(problem, head)
+        limits = {"tol": self.settings.tol, "max_passes": self.settings.max_passes}
+        start = vectors["x"] if vectors else None
         keep = self._keep(problem)
-        return PCG(tol=self.settings.tol, max_passes=self.settings.max_passes).solve(
-            problem,
-            preconditioner,
-            start,
-            passes=at,
-            checkpoint=lambda delta, passes, last=False: keep({"delta": delta}, passes, last),
-            progress=self.progress,
-        )
 
-    def _preconditioner(self, problem: Problem, features: Tensor) -> Preconditioner:
+        def keep_x(x: Tensor, passes: int, last: bool = False) -> None:
+            keep({"x": x}, passes, last)
+
+        if self._kind_of_preconditioner(kernels) == "kernel":
+            with self._timed("curvature"):
+                between = between_outputs(problem, budget=available_bytes(self.device) // 3)
+            kernel = KroneckerKernel(kernels.head, kernels.body, between)
+            solver = DualPCG(**limits)
+            return solver.solve(problem, features, kernel, start, passes=at, keep=keep_x, progress=self.progress)
+        preconditioner = self._kfac(problem, features) if self._kind_of_preconditioner(kernels) == "kfac" else None
+        start = self._start(problem, head) if start is None else start
+        return PCG(**limits).solve(problem, preconditioner, start, passes=at, keep=keep_x, progress=self.progress)
+
+    def _kind_of_preconditioner(self, kernels: Kernels) -> str:
+        """The kernel where it covers all rows, K-FAC otherwise."""
+        asked = self.settings.preconditioner
+        if asked != "auto":
+            return asked
+        return "kernel" if len(kernels.samples) == len(self.images) else "kfac"
+
+    def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
         with self._timed("curvature"):
             return precondition(problem, features, draws=self.settings.draws, seed=self.settings.seed, progress=self.progress)
 

@@ -13,17 +13,17 @@ with the number of samples.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from lqf.gram import body_kernel, every_output
 from lqf.kernel_ridge import KernelRidge
 from lqf.model import with_one
 from lqf.objective import Problem
 from lqf.progress import SILENT, Progress
-from lqf.solvers.dense import body_kernel, dense_kernels
 
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 """Ratios of the body's ridge strength to the head's, in units of the ratio of their kernels' mean eigenvalues."""
@@ -62,11 +62,76 @@ class Kernels:
         return [unit * x for x in RATIOS]
 
 
+@dataclass(frozen=True)
+class KroneckerKernel:
+    """K_head/μ_head ⊗ I + k/μ_body ⊗ Σ: the averaged kernel with a C × C matrix between the outputs, tr Σ = C.
+
+    Attributes:
+        head, body: (n, n) float64.
+        between: (C, C) Σ.
+    """
+
+    head: Tensor
+    body: Tensor
+    between: Tensor
+
+    def inverse(self, problem: Problem) -> Callable[[Tensor], Tensor]:
+        """(I + √s (K_head/μ_head ⊗ I + k/μ_body ⊗ Σ) √s)⁻¹ as a function of (n, C).
+
+        With LLᵀ = I + √s K_head √s/μ_head, L⁻¹ √s k √s L⁻ᵀ = QΛQᵀ and Σ = V diag(σ) Vᵀ every output of the rotated problem has
+        the inverse L⁻ᵀ Q diag(1/(1 + σ_c Λ/μ_body)) Qᵀ L⁻¹: one factorisation for all outputs.
+        """
+        root = problem.weights.double().sqrt()[:, None]
+        lower = torch.linalg.cholesky(root * self.head * root.T / problem.ridge.head + torch.eye(len(root)).to(self.head))
+        half = torch.linalg.solve_triangular(lower, root * self.body * root.T, upper=False)
+        lam, q = torch.linalg.eigh(torch.linalg.solve_triangular(lower, half.T, upper=False))
+        sigma, v = torch.linalg.eigh(self.between)
+        damp = 1 / (1 + lam.clamp_min(0)[:, None] * sigma.clamp_min(0) / problem.ridge.body)
+        left = torch.linalg.solve_triangular(lower.T, q, upper=True)  # L⁻ᵀQ, so that Qᵀ L⁻¹ is its transpose
+
+        def apply(x: Tensor) -> Tensor:
+            return (left @ (damp * (left.T @ (x.double() @ v))) @ v.T).to(x)
+
+        return apply
+
+
+def between_outputs(problem: Problem, *, budget: int, n_samples: int = 8) -> Tensor:
+    """Σ = mean over some samples of J_body J_bodyᵀ, (C, C), scaled to trace C."""
+    c, n = problem.model.n_outputs, len(problem.inputs.samples)
+    if c == 1:
+        return torch.ones(1, 1, dtype=torch.float64, device=problem.targets.device)
+    part = subproblem(problem, torch.linspace(0, n - 1, min(n, n_samples)).long().unique())
+    kernel = body_kernel(part, every_output(part), c, budget=budget)
+    blocks = kernel.view(len(part.targets), c, len(part.targets), c).diagonal(dim1=0, dim2=2)  # (C, C, n)
+    sigma = blocks.mean(-1)
+    return sigma * (c / sigma.trace())
+
+
+def subproblem(problem: Problem, samples: Tensor) -> Problem:
+    """The same problem over some of the samples, with all of their views."""
+    rows = rows_of(problem, samples)
+    return replace(
+        problem,
+        inputs=problem.inputs.take(samples),
+        targets=problem.targets[rows],
+        weights=problem.weights[rows],
+        fold=problem.fold[rows],
+    )
+
+
+def rows_of(problem: Problem, samples: Tensor) -> Tensor:
+    """Row numbers of all views of some samples."""
+    v = problem.inputs.n_views
+    return (samples[:, None] * v + torch.arange(v)).flatten().to(problem.targets.device)
+
+
 def exact_kernels(
     problem: Problem, features: Tensor, groups: Tensor, *, budget: int, progress: Progress = SILENT
 ) -> Kernels:
-    """The dense dual's matrices."""
-    head, body = dense_kernels(problem, features, budget=budget, progress=progress)
+    """The dense dual's matrices: (z̃_i·z̃_j)·[c = d] for the head, inner products of all gradients for the body."""
+    c, z = problem.model.n_outputs, with_one(features).double()
+    head = torch.kron((z @ z.T).contiguous(), torch.eye(c).to(z))
+    body = body_kernel(problem, every_output(problem), c, budget=budget, progress=progress)
     samples = torch.arange(len(problem.inputs.images))
     return Kernels(head, body, problem.initial_residual(features), problem.weights, groups, samples, True)
 
@@ -86,15 +151,7 @@ def averaged_kernels(
     generator = torch.Generator().manual_seed(seed)
     n = len(problem.inputs.images)
     samples = torch.arange(n) if n <= most_samples else torch.randperm(n, generator=generator)[:most_samples].sort()[0]
-    v = problem.inputs.n_views
-    rows = (samples[:, None] * v + torch.arange(v)).flatten().to(problem.targets.device)
-    part = replace(
-        problem,
-        inputs=problem.inputs.take(samples),
-        targets=problem.targets[rows],
-        weights=problem.weights[rows],
-        fold=problem.fold[rows],
-    )
+    rows, part = rows_of(problem, samples), subproblem(problem, samples)
     c = problem.model.n_outputs
     us = (2 * torch.randint(0, 2, (min(draws, c), c), generator=generator) - 1).to(problem.targets)
 

@@ -109,6 +109,23 @@ class Problem:
         s = self.weights[rows, None]
         return self.model.fused(x, delta, lambda z, jd: s * (self._initial(rows, z) - jd), self.fold[rows])[1]
 
+    def back(self, u: Tensor) -> Tensor:
+        """M⁻¹ Jᵀ u for u (n, C), one pass."""
+        out = self.zero()
+        for rows, x in self.inputs.batches():
+            out += self.model.adjoint(x, lambda _, rows=rows: u[rows], self.fold[rows])
+        h = self.model.head_size
+        out[:h] /= self.ridge.head
+        out[h:] /= self.ridge.body
+        return out
+
+    def forward(self, delta: Tensor) -> Tensor:
+        """J_i δ of all rows, (n, C), by a forward-mode pass."""
+        out = torch.empty_like(self.targets)
+        for rows, x in self.inputs.batches():
+            out[rows] = self.model.apply(x, delta, self.fold[rows])[1]
+        return out
+
     def residuals(self, delta: Tensor) -> Tensor:
         """e_i = r_i − J_i δ for all rows, (n, C), by a forward pass."""
         e = torch.empty_like(self.targets)

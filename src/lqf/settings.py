@@ -13,6 +13,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "head": ("crossfit", "probe", "random"),
     "form": ("centred", "w0"),
     "augment": ("none", "crop", "resized"),
+    "preconditioner": ("auto", "kernel", "kfac", "none"),
     "dtype": ("float32", "float64"),
 }
 
@@ -32,6 +33,8 @@ class Settings:
         linearize: "all", or the first stage of the backbone whose weights may change.
         alpha: scale of the one-hot targets.
         augment: random augmentation, for "sgd" and "adam".
+        preconditioner: of "pcg": "kernel" solves in the dual, where the training set is small enough for its n × n kernel;
+            "kfac" in the primal; "auto" takes the kernel where it can.
         tol: relative residual at which PCG stops.
         max_passes: passes over the data after which PCG gives up.
         epochs, learning_rate, minibatch: of "sgd" and "adam"; None: the solver's own.
@@ -50,6 +53,7 @@ class Settings:
     linearize: str = "all"
     alpha: float = 15.0
     augment: str = "none"
+    preconditioner: str = "auto"
     tol: float = 1e-2
     max_passes: int = 60
     epochs: int = 30

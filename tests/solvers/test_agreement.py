@@ -10,9 +10,8 @@ from lqf.curvature import precondition
 from lqf.kernel_ridge import KernelRidge
 from lqf.objective import Problem, Ridge
 from lqf.solution import Solution, certify
-from lqf.solvers import PCG, SGD, Adam, Dense, Head
-from lqf.kernels import exact_kernels
-from lqf.solvers.dense import dense_kernels
+from lqf.solvers import PCG, SGD, Adam, Dense, DualPCG, Head
+from lqf.kernels import KroneckerKernel, averaged_kernels, between_outputs, exact_kernels
 
 BUDGET = 1 << 30
 
@@ -21,6 +20,13 @@ def solve_dense(p: Problem, budget: int = BUDGET, tol: float = 1e-11) -> tuple[S
     z = features(p)
     ridge = exact_kernels(p, z, torch.arange(len(z)), budget=budget).factorise(p.ridge.body / p.ridge.head)
     return Dense(tol=tol).solve(p, z, ridge), ridge
+
+
+def solve_dual(p: Problem, **kwargs: float) -> Solution:
+    z = features(p)
+    averaged = averaged_kernels(p, z, torch.arange(len(z)), budget=BUDGET, most_samples=100, draws=3)
+    kernel = KroneckerKernel(averaged.head, averaged.body, between_outputs(p, budget=BUDGET))
+    return DualPCG(**{"tol": 1e-12, "max_passes": 2000, **kwargs}).solve(p, z, kernel)
 
 
 def solve_pcg(p: Problem, **kwargs: float) -> Solution:
@@ -35,10 +41,11 @@ def test_dense_pcg_and_normal_equations_agree(name: str, around_w0: bool) -> Non
     p = problem(name, heads=2, around_w0=around_w0, ridge=Ridge(3.0, 5.0), weights=weights)
     expected = optimum(p)
     dense, _ = solve_dense(p)
-    pcg = solve_pcg(p)
+    pcg, dual = solve_pcg(p), solve_dual(p)
     scale = float(expected.abs().max())
     torch.testing.assert_close(dense.delta, expected, rtol=1e-8, atol=1e-8 * scale)
     torch.testing.assert_close(pcg.delta, expected, rtol=1e-8, atol=1e-8 * scale)
+    torch.testing.assert_close(dual.delta, expected, rtol=1e-8, atol=1e-8 * scale)
     assert dense.level == "exact"
     assert pcg.level == "solved"
     assert pcg.certificate.converged
@@ -48,8 +55,8 @@ def test_dense_pcg_and_normal_equations_agree(name: str, around_w0: bool) -> Non
 def test_kernel_in_small_parts_is_the_same() -> None:
     p = problem("convnet", heads=2)
     z = features(p)
-    whole = dense_kernels(p, z, budget=BUDGET)[1]
-    parts = dense_kernels(p, z, budget=14 * 3 * 8 * 5)[1]
+    whole = exact_kernels(p, z, torch.arange(14), budget=BUDGET).body
+    parts = exact_kernels(p, z, torch.arange(14), budget=14 * 3 * 8 * 5).body
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-12)
 
 

@@ -1,6 +1,6 @@
 """The command line: `lqf fit`, `evaluate`, `predict`, `backbones`, `adapt`, `demo`.
 
-One file per command, each with `SUMMARY`, `add_options`, `run` (computes a JSON object) and `show` (prints it for a
+One file per command, each with `SUMMARY`, `add_options`, `run` (computes a JSON object) and `show` (says it to a
 person). torch is imported inside `run`, so that `lqf --help` answers at once.
 """
 

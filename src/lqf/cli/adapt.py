@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
-from lqf.cli.output import counted, duration, number, percent, print_facts
+from lqf.cli.output import counted, duration, facts, number, percent
 from lqf.errors import LQFError
 from lqf.progress import Progress
 
@@ -30,7 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_overwrite(parser)
     options.add_backbone(parser)
     options.add_size(parser)
-    parser.add_argument("--epochs", type=int, metavar="N", help="passes over the images (default: one, as in the paper)")
+    parser.add_argument(
+        "--epochs", type=int, metavar="N", help="passes over the images (default: one, as in the paper)"
+    )
     parser.add_argument("--learning-rate", type=float, metavar="η", help="of SGD with momentum 0.9")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images per step")
     options.add_device(parser)
@@ -83,22 +85,35 @@ def _open(args: argparse.Namespace, progress: Progress) -> tuple[Backbone, Image
     check_trainable(samples)
     backbone = load_backbone(model["backbone"], weights=model["weights"], seed=model["seed"])
     backbone.body.to(device)
-    fed = {"interpolation": backbone.interpolation, "mean": backbone.mean, "std": backbone.std}
+    fed = {
+        "keep_aspect": not model["squash"],
+        "interpolation": backbone.interpolation,
+        "mean": backbone.mean,
+        "std": backbone.std,
+    }
     preprocess = Preprocess(size=model["size"] or backbone.size, **fed)  # type: ignore[arg-type]
     return backbone, open_images(samples, preprocess, progress=progress)
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> str:
     """What it did, and how to use the file."""
-    print(f"\nAdapted {result['backbone']} on {counted(result['n'], 'image')} of {result['classes']} classes.\n")
     epochs = zip(result["losses"], result["errors"], strict=True)
-    print_facts(
+    lines = facts(
         [
-            *((f"epoch {k}", f"loss {number(x)}, error {percent(e)} while it ran") for k, (x, e) in enumerate(epochs, 1)),
+            *(
+                (f"epoch {k}", f"loss {number(x)}, error {percent(e)} while it ran")
+                for k, (x, e) in enumerate(epochs, 1)
+            ),
             ("skipped", counted(len(result["skipped"]), "image") if result["skipped"] else ""),
             ("time", duration(result["seconds"])),
             ("written to", str(result["file"])),
         ]
     )
     weights = shlex.quote(str(result["file"]))
-    print(f"\nNext:  lqf fit TRAIN -o RUN --backbone {result['backbone']} --weights {weights}")
+    return "\n".join(
+        [
+            f"Adapted {result['backbone']} on {counted(result['n'], 'image')} of {result['classes']} classes.\n",
+            *lines,
+            f"\nNext:  lqf fit TRAIN -o RUN --backbone {result['backbone']} --weights {weights}",
+        ]
+    )

@@ -1,7 +1,7 @@
 """`main`: read the command line, run one command, and turn whatever happens into an exit code.
 
-Exit codes: 0 done; 1 a fault of ours; 2 something that was given cannot be used; 130 interrupted. A result goes to stdout
-and everything else to stderr; with --json stdout gets exactly one object, also when there is no result.
+Exit codes: 0 done; 1 a fault of ours; 2 something that was given cannot be used; 130 interrupted. A result goes to
+stdout and everything else to stderr; with --json stdout gets exactly one object, also when there is no result.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         """Do the work; the result is what --json prints."""
 
-    def show(self, result: dict[str, Any]) -> None:
-        """Print the result for a person."""
+    def show(self, result: dict[str, Any]) -> str:
+        """The result for a person."""
 
 
 COMMANDS: dict[str, Command] = {
@@ -97,8 +97,7 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
         # whatever a library prints is no part of the result
         with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
             result = command.run(args, progress)
-        print_json(result) if as_json else command.show(result)
-        sys.stdout.flush()
+        print_json(result) if as_json else print(command.show(result), flush=True)
     except LQFError as error:
         return _fail(str(error), 2, as_json)
     except KeyboardInterrupt as interrupt:

@@ -6,10 +6,15 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from lqf.cli.output import print_paragraph
+from lqf.cli.output import wrapped
 from lqf.progress import Progress
 
 SUMMARY = "backbones that are available, and how to get the others"
+
+LEGEND = (
+    "✓ available   · needs what the arrow says",
+    "Use one with: lqf fit TRAIN -o RUN --backbone NAME [--weights FILE]",
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,13 +28,14 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return {"backbones": [asdict(info) for info in available()]}
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> str:
     """One entry per backbone: a tick and what it is, or what to type."""
     found = result["backbones"]
     width = max(len(b["name"]) for b in found)
     indent = " " * (width + 5)
+    lines = []
     for b in found:
-        print_paragraph(f" {'✓' if b['available'] else '·'} {b['name']:<{width}}  {b['note']}", indent)
+        lines.append(wrapped(f" {'✓' if b['available'] else '·'} {b['name']:<{width}}  {b['note']}", indent))
         if not b["available"]:
-            print_paragraph(f"{indent}→ {b['install']}", f"{indent}  ")
-    print("\n✓ available   · needs what the arrow says\nUse one with: lqf fit TRAIN -o RUN --backbone NAME [--weights FILE]")
+            lines.append(wrapped(f"{indent}→ {b['install']}", f"{indent}  "))
+    return "\n".join([*lines, "", *LEGEND])

@@ -15,7 +15,9 @@ SUMMARY = "solar-cell defects from 400 images, and a page of results"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Where to write."""
-    parser.add_argument("-o", "--output", metavar="FOLDER", default="lqf-demo", help="where to write (default: lqf-demo)")
+    parser.add_argument(
+        "-o", "--output", metavar="FOLDER", default="lqf-demo", help="where to write (default: lqf-demo)"
+    )
     options.add_overwrite(parser)
     parser.add_argument("--size", type=int, metavar="PX", help="side of the images")
     parser.add_argument("--seed", type=int, metavar="N", help="chooses the images")
@@ -31,8 +33,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return run_demo(out, overwrite=args.overwrite, progress=progress, **given)
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> str:
     """As the demo itself tells it."""
     from lqf import demo
 
-    demo.show(result)
+    return demo.show(result)

@@ -49,9 +49,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     }
 
 
-def measure(
-    classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, weights: np.ndarray
-) -> dict[str, Any]:
+def measure(classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
     """Weighted error in all and of every class that occurs, and who is taken for whom how often."""
     wrong = predicted != labels
     per_class = {}
@@ -79,26 +77,36 @@ def _by_count(item: tuple[tuple[int, int], int]) -> tuple[int, tuple[int, int]]:
     return -item[1], item[0]
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> str:
     """The error and a table, the worst classes first."""
-    print(f"\nError {percent(result['error'])} on {counted(result['n'], 'image')}{_promised(result)}.\n")
-    taken_for: dict[str, str] = {}
-    for pair in result["confusions"]:
-        taken_for.setdefault(pair["label"], f"{pair['predicted']} ({pair['n']})")
     rows = sorted(result["per_class"].items(), key=lambda row: -(row[1]["error"] or 0))
-    width = max(len("class"), *(len(name) for name, _ in rows))
-    width = min(width, columns() - 50)
-    print(f"  {'class':<{width}}  {'images':>6}  {'error':>6}  mostly taken for")
-    for name, c in rows[:MOST_ROWS]:
-        other = shortened(taken_for.get(name, ""), columns() - width - 20)
-        print(f"  {shortened(name, width):<{width}}  {c['n']:>6}  {percent(c['error']):>6}  {other}".rstrip())
+    lines = [f"Error {percent(result['error'])} on {counted(result['n'], 'image')}{_promised(result)}.\n"]
+    lines += _table(rows[:MOST_ROWS], _taken_for(result))
     if len(rows) > MOST_ROWS:
-        print(f"  … and {counted(len(rows) - MOST_ROWS, 'class')} with no larger error (--json has all)")
+        lines.append(f"  … and {counted(len(rows) - MOST_ROWS, 'class')} with no larger error (--json has all)")
     skipped = f"; {counted(len(result['skipped']), 'image')} skipped" if result["skipped"] else ""
-    print(f"\nMean error of the classes {percent(result['mean_class_error'])}. {duration(result['seconds'])}{skipped}.")
+    mean = f"Mean error of the classes {percent(result['mean_class_error'])}."
+    return "\n".join([*lines, f"\n{mean} {duration(result['seconds'])}{skipped}."])
 
 
 def _promised(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
         return ""
     return f"; leave-one-out had promised {percent(result['loo_error'])} ({result['loo_level']})"
+
+
+def _taken_for(result: dict[str, Any]) -> dict[str, str]:
+    """The most frequent wrong answer for every class that has one, with its count."""
+    most: dict[str, str] = {}
+    for pair in result["confusions"]:
+        most.setdefault(pair["label"], f"{pair['predicted']} ({pair['n']})")
+    return most
+
+
+def _table(rows: Sequence[tuple[str, dict[str, Any]]], taken_for: dict[str, str]) -> list[str]:
+    width = min(max(len("class"), *(len(name) for name, _ in rows)), columns() - 46)
+    lines = [f"  {'class':<{width}}  {'images':>6}  {'error':>6}  mostly taken for"]
+    for name, c in rows:
+        other = shortened(taken_for.get(name, ""), columns() - width - 20)
+        lines.append(f"  {shortened(name, width):<{width}}  {c['n']:>6}  {percent(c['error']):>6}  {other}".rstrip())
+    return lines

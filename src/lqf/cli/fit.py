@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.output import counted, duration, number, percent, print_facts
+from lqf.cli.output import counted, duration, facts, number, percent
 from lqf.errors import LQFError
 from lqf.progress import Progress
 from lqf.settings import CHOICES
@@ -20,7 +20,9 @@ VIEWS = ("none", "flip", "five", "ten")
 def add_options(parser: argparse.ArgumentParser) -> None:
     """All options have the name and the default of the argument of `LQFClassifier` they set."""
     parser.usage = "lqf fit TRAIN -o RUN [options]"
-    parser.add_argument("train", metavar="TRAIN", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight][,group]")
+    parser.add_argument(
+        "train", metavar="TRAIN", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight][,group]"
+    )
     parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the folder to write the model to")
     options.add_overwrite(parser)
     parser.add_argument(
@@ -33,6 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
     options.add_size(group)
+    group.add_argument(
+        "--squash", action="store_true", help="resize to a square, as the paper does, instead of cutting the middle out"
+    )
     group.add_argument("--views", choices=VIEWS, help="fixed views of every image (default: only its centre)")
     group.add_argument(
         "--limit-per-class", type=int, metavar="K", help="use at most K images of every class, chosen by --seed"
@@ -53,6 +58,7 @@ def _add_problem(group: argparse._ArgumentGroup) -> None:
 
 def _add_solver(group: argparse._ArgumentGroup) -> None:
     _choice(group, "solver", "auto: dense where it is affordable, else pcg; head: the last layer alone")
+    _choice(group, "preconditioner", "of pcg: kernel works in the dual, kfac in the primal")
     _value(group, "tol", float, "relative residual at which pcg stops")
     _value(group, "max_passes", int, "passes over the data after which pcg gives up")
     _value(group, "epochs", int, "of sgd and adam")
@@ -99,7 +105,9 @@ def _targets(args: argparse.Namespace) -> tuple[Path, Path]:
     out = options.output_path(args.output)
     train = Path(args.train).expanduser()
     if train.is_dir() and train.resolve() in out.resolve().parents:
-        raise LQFError(f"`{out}` lies inside the training folder and would be a class there; choose another place for it")
+        raise LQFError(
+            f"`{out}` lies inside the training folder and would be a class there; choose another place for it"
+        )
     return out, out.with_name(f"{out.name}.checkpoint")
 
 
@@ -120,14 +128,14 @@ def _interrupted(args: argparse.Namespace, checkpoint: Path, before: int) -> str
         return f"interrupted before the first checkpoint; to start again:\n  lqf {shlex.join(words)}"
     if not args.resume and _stamp(checkpoint) == before:
         return f"interrupted before the first checkpoint; `{checkpoint}` still is that of the fit before this one"
-    return f"interrupted; what was solved is kept in `{checkpoint}`. To continue:\n  lqf {shlex.join([*words, '--resume'])}"
+    command = shlex.join([*words, "--resume"])
+    return f"interrupted; what was solved so far is kept in `{checkpoint}`. To continue:\n  lqf {command}"
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> str:
     """A summary, and what to type next."""
     run = shlex.quote(str(result["run"]))
-    print(f"\nFitted {counted(result['n'], 'image')} of {counted(len(result['classes']), 'class')}.\n")
-    print_facts(
+    lines = facts(
         [
             ("leave-one-out error", _leave_one_out(result)),
             ("solver", f"{result['solver']} on {result['device']}, {counted(result['unknowns'], 'unknown')}"),
@@ -138,7 +146,13 @@ def show(result: dict[str, Any]) -> None:
             ("written to", str(result["run"])),
         ]
     )
-    print(f"\nNext:  lqf evaluate {run} TEST\n       lqf predict {run} IMAGE…")
+    return "\n".join(
+        [
+            f"Fitted {counted(result['n'], 'image')} of {counted(len(result['classes']), 'class')}.\n",
+            *lines,
+            f"\nNext:  lqf evaluate {run} TEST\n       lqf predict {run} IMAGE…",
+        ]
+    )
 
 
 def _leave_one_out(result: dict[str, Any]) -> str:

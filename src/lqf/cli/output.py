@@ -72,18 +72,13 @@ def shortened(text: str, width: int) -> str:
     return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
 
 
-def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """`  name   value`, values aligned and wrapped."""
-    rows = [(name, value) for name, value in facts if value]
+def facts(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines `  name   value`, values aligned and wrapped; a fact without a value is left out."""
+    rows = [(name, value) for name, value in pairs if value]
     margin = max(len(name) for name, _ in rows) + 4
-    for name, value in rows:
-        head = f"  {name}".ljust(margin)
-        print(textwrap.fill(head + value, columns(), subsequent_indent=" " * margin, **_WHOLE_WORDS))
+    return [wrapped(f"  {name}".ljust(margin) + value, " " * margin) for name, value in rows]
 
 
-def print_paragraph(text: str, indent: str = "") -> None:
-    """Wrapped text; nothing that one might copy is broken."""
-    print(textwrap.fill(text, columns(), subsequent_indent=indent, **_WHOLE_WORDS))
-
-
-_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+def wrapped(text: str, indent: str = "") -> str:
+    """Text in lines of the terminal's width; words, which one might want to copy, stay whole."""
+    return textwrap.fill(text, columns(), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -62,10 +62,11 @@ def _refuse_named(given: list[str], skipped: tuple[tuple[str, str], ...]) -> Non
             raise LQFError(f"`{name}` {reason}; give image files or folders with images")
 
 
-def show(result: dict[str, Any]) -> None:
+def show(result: dict[str, Any]) -> str:
     """One line per image: id, label, probability."""
     entries = result["predictions"]
     wide = max((len(e["id"]) for e in entries), default=0)
     name = max((len(c) for c in result["classes"]), default=0)
-    for e in entries:
-        print(f"{e['id']:<{wide}}  {e['label']:<{name}}  {percent(e['probabilities'][e['label']]):>6}")
+    return "\n".join(
+        f"{e['id']:<{wide}}  {e['label']:<{name}}  {percent(e['probabilities'][e['label']]):>6}" for e in entries
+    )

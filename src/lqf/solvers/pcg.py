@@ -1,54 +1,57 @@
-"""Preconditioned conjugate gradients on Hδ = b.
+"""Preconditioned conjugate gradients on the normal equations Hδ = b, or in the dual.
 
-Products with H run in the fast precision of the device. Every ``refresh`` steps, and before it stops, the solver replaces
-its running residual by the true one, b − Hδ computed from the data in plain float32, so that what it reports is measured
-and rounding cannot accumulate. Inner products are in float64. The direction update is the flexible (Polak–Ribière) one,
-which tolerates the small inconsistencies between the two precisions.
+*Primal* (`PCG`): one unknown per weight; K-FAC preconditions; one fused product per step. Works for any number of samples.
+
+*Dual* (`DualPCG`): one unknown per (row, output) pair. With δ = M⁻¹Jᵀy the optimum has y = S(r − Jδ); in y = √S·ŷ
+
+    (I + √S J M⁻¹ Jᵀ √S) ŷ = √S r,
+
+and the Kronecker model of the kernel that the weight decay was chosen with, K ≈ K_head/μ_head ⊗ I + k/μ_body ⊗ Σ, is a much
+closer preconditioner than K-FAC. A step costs one backward and one forward-mode pass.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from lqf.curvature import Preconditioner
+from lqf.kernels import KroneckerKernel
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
-from lqf.solution import Certificate, Solution, Step
-
-class Checkpoint(Protocol):
-    """Called with every new iterate and the passes so far; ``last`` when the solve is being interrupted."""
-
-    def __call__(self, delta: Tensor, passes: int, last: bool = False) -> None:
-        """Keep it."""
-        ...
+from lqf.solution import Certificate, Solution, Step, norm
+from lqf.solvers.cg import Keep, conjugate_gradients
 
 
-def dot(a: Tensor, b: Tensor) -> float:
-    """⟨a, b⟩ in float64."""
-    return float((a.double() * b.double()).sum())
+@dataclass(frozen=True)
+class _Primal:
+    problem: Problem
+    product_passes: int = 1
+    residual_passes: int = 1
+
+    def product(self, v: Tensor) -> Tensor:
+        return self.problem.product(v)
+
+    def residual(self, x: Tensor) -> Tensor:
+        return self.problem.negative_gradient(x)
 
 
 @dataclass(frozen=True)
 class PCG:
-    """Conjugate gradients with an optional preconditioner.
+    """Conjugate gradients on Hδ = b with an optional K-FAC preconditioner.
 
     Attributes:
         tol: stop when ‖b − Hδ‖ ≤ tol·‖b‖, confirmed by the true residual.
         max_passes: give up (with a flagged solution) after this many passes over the data.
         refresh: recompute the true residual every so many steps.
-        fast: allow TF32 inside products.
     """
 
     tol: float = 1e-2
     max_passes: int = 100
     refresh: int = 10
-    fast: bool = True
 
     def solve(
         self,
@@ -57,54 +60,108 @@ class PCG:
         start: Tensor | None = None,
         *,
         passes: int = 0,
-        checkpoint: Checkpoint | None = None,
+        keep: Keep | None = None,
         progress: Progress = SILENT,
     ) -> Solution:
-        """Solve from ``start`` (default zero); ``checkpoint`` is called with every new iterate."""
-        began = time.perf_counter()
-        b_norm = dot(b := _plain(problem.rhs), b) ** 0.5
-        delta = problem.zero() if start is None else start.clone()
-        r = b if start is None else _plain(problem.negative_gradient, delta)
-        passes += 1 if start is None else 2
-        del b
-        history = [Step(passes, time.perf_counter() - began, residual := dot(r, r) ** 0.5 / (b_norm or 1.0))]
-        p = r_old = None
-        rz_old, steps, is_true = 0.0, 0, True
-        with progress.stage("solving (PCG)", total=self.max_passes, unit="passes") as stage:
-            stage.advance(passes, residual=residual)
-            while not (residual <= self.tol and is_true) and passes < self.max_passes:
-                z = r if preconditioner is None else preconditioner.solve(r, problem)
-                rz = dot(r, z)
-                beta = 0.0 if r_old is None else max(0.0, (rz - dot(r_old, z)) / rz_old)
-                p = z if p is None else z + beta * p
-                r_old, rz_old = r, rz
-                try:
-                    with matmul_precision(self.fast):
-                        hp = problem.product(p)
-                except KeyboardInterrupt:
-                    if checkpoint:
-                        checkpoint(delta, passes, last=True)
-                    raise
-                step = dot(r, p) / dot(p, hp)
-                delta = delta + step * p
-                passes, steps = passes + 1, steps + 1
-                r, is_true = r - step * hp, False
-                residual = dot(r, r) ** 0.5 / b_norm
-                if (residual <= self.tol or steps % self.refresh == 0) and passes < self.max_passes:
-                    r, is_true = _plain(problem.negative_gradient, delta), True
-                    residual, passes = dot(r, r) ** 0.5 / b_norm, passes + 1
-                    stage.advance(1)
-                history.append(Step(passes, time.perf_counter() - began, residual))
-                stage.advance(1, residual=residual)
-                if checkpoint:
-                    checkpoint(delta, passes)
-        if not is_true:
-            r = _plain(problem.negative_gradient, delta)
-            residual, passes = dot(r, r) ** 0.5 / b_norm, passes + 1
-        proof = Certificate.of(problem, residual, b_norm, tol=self.tol, passes=passes)
-        return Solution(delta, problem.ridge, "pcg", "solved", proof, tuple(history))
+        """Solve from ``start`` (default zero); ``keep`` is called with every new iterate."""
+        with matmul_precision(fast=False):
+            b = problem.rhs()
+            r = b if start is None else problem.negative_gradient(start)
+        reached = conjugate_gradients(
+            _Primal(problem),
+            lambda v: v if preconditioner is None else preconditioner.solve(v, problem),
+            problem.zero() if start is None else start,
+            r,
+            b_norm := norm(b),
+            tol=self.tol,
+            max_passes=self.max_passes,
+            passes=passes + (1 if start is None else 2),
+            refresh=self.refresh,
+            keep=keep,
+            progress=progress,
+        )
+        proof = Certificate.of(problem, norm(reached.r) / b_norm, b_norm, tol=self.tol, passes=reached.passes)
+        return Solution(reached.x, problem.ridge, "pcg", "solved", proof, reached.history)
 
 
-def _plain(function: Callable[..., Tensor], *args: Tensor) -> Tensor:
-    with matmul_precision(fast=False):
-        return function(*args)
+@dataclass(frozen=True)
+class _Dual:
+    """(I + √S J M⁻¹ Jᵀ √S) over (n, C)."""
+
+    problem: Problem
+    right: Tensor
+    product_passes: int = 2
+    residual_passes: int = 2
+
+    @property
+    def root(self) -> Tensor:
+        return self.problem.weights.sqrt()[:, None]
+
+    def weights_of(self, y: Tensor) -> Tensor:
+        """δ = M⁻¹Jᵀ√S ŷ."""
+        return self.problem.back(self.root * y)
+
+    def product(self, v: Tensor) -> Tensor:
+        return v + self.root * self.problem.forward(self.weights_of(v))
+
+    def residual(self, x: Tensor) -> Tensor:
+        return self.right - self.product(x)
+
+
+@dataclass(frozen=True)
+class DualPCG:
+    """Conjugate gradients in the dual; the certificate is measured in the primal, as for every solver.
+
+    Attributes:
+        tol: relative residual of the normal equations that is asked for.
+        max_passes: passes over the data after which it gives up.
+        refresh: recompute the true residual every so many steps.
+    """
+
+    tol: float = 1e-2
+    max_passes: int = 100
+    refresh: int = 10
+
+    def solve(
+        self,
+        problem: Problem,
+        features: Tensor,
+        kernel: KroneckerKernel,
+        start: Tensor | None = None,
+        *,
+        passes: int = 0,
+        keep: Keep | None = None,
+        progress: Progress = SILENT,
+    ) -> Solution:
+        """Solve from ŷ = ``start`` (default zero).
+
+        The residual of the dual is what the outputs are still inconsistent by. When it is small enough the residual of the
+        normal equations is measured; if that is not yet at the tolerance, the iteration goes on.
+        """
+        r = problem.initial_residual(features)
+        root = problem.weights.sqrt()[:, None]
+        operator = _Dual(problem, root * r)
+        with matmul_precision(fast=False):
+            b_norm = norm(problem.rhs())
+            y = torch.zeros_like(r) if start is None else start.view_as(r).to(r)
+            rho = operator.right if start is None else operator.residual(y)
+        passes += 1 if start is None else 3
+        goal = self.tol
+        history: tuple[Step, ...] = ()
+        solve_kernel = kernel.inverse(problem)
+        while True:
+            reached = conjugate_gradients(
+                operator, solve_kernel, y, rho, norm(operator.right), tol=goal, max_passes=self.max_passes,
+                passes=passes, refresh=self.refresh, keep=keep, progress=progress,
+            )  # fmt: skip
+            history += reached.history
+            with matmul_precision(fast=False):
+                delta = operator.weights_of(reached.x)
+                relative = norm(problem.negative_gradient(delta)) / b_norm
+            y, rho, passes = reached.x, reached.r, reached.passes + 2
+            if relative <= self.tol or passes + operator.product_passes > self.max_passes:
+                break
+            goal = 0.7 * goal * min(1.0, self.tol / relative)
+        proof = Certificate.of(problem, relative, b_norm, tol=self.tol, passes=passes)
+        return Solution(delta, problem.ridge, "pcg", "solved", proof, history)
+
