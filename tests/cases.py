@@ -1,4 +1,4 @@
-"""Small networks in float64, one per kind of layer that backbones are made of; every test of the mathematics runs on all."""
+"""Small networks in float64, one per kind of layer; every test of the mathematics runs on all of them."""
 
 from __future__ import annotations
 

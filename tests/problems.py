@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from cases import images, network
 from torch import Tensor
 
+from cases import images, network
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.inputs import Inputs
 from lqf.linearize import Linearization

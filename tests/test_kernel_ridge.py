@@ -49,7 +49,7 @@ def test_groups_leave_together(p: int) -> None:
 
 
 def test_tiny_ridge_keeps_its_digits() -> None:
-    """With μ far below the eigenvalues 1 − H_ii is of the order of μ; a difference of two numbers near 1 would lose it."""
+    """With μ far below the eigenvalues 1 − H_ii is of the order of μ; a plain difference would lose it."""
     z, r, _ = data(20)
     kernel, mu, expected = z @ z.T, 1e-9, torch.empty_like(r)
     for i in range(N):

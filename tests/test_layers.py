@@ -3,10 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from cases import every_network, images, network
-from dense import jacobian
 from torch import Tensor, nn
 
+from cases import every_network, images, network
+from dense import jacobian
 from lqf.layers import Tape
 from lqf.linearize import Linearization
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from cases import every_network, images, network
-from dense import jacobian
 from torch import nn
 
+from cases import every_network, images, network
+from dense import jacobian
 from lqf.errors import LQFError
 from lqf.linearize import Linearization, linearized_body
 

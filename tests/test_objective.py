@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+
 from cases import every_network
 from dense import optimum, ridge_matrix, rows
-from problems import features, problem
-
 from lqf.objective import Ridge
+from problems import features, problem
 
 
 @every_network
@@ -28,7 +28,9 @@ def test_passes_match_dense_matrices(name: str, heads: int, around_w0: bool) -> 
     torch.testing.assert_close(e, r - j @ v, **close)
     torch.testing.assert_close(p.residuals(v), r - j @ v, **close)
     torch.testing.assert_close(p.initial_residual(features(p)), r, **close)
-    assert p.value(v) == pytest.approx(float(0.5 * (s[:, None] * (r - j @ v) ** 2).sum() + 0.5 * v @ (ridge_matrix(p) * v)))
+    assert p.value(v) == pytest.approx(
+        float(0.5 * (s[:, None] * (r - j @ v) ** 2).sum() + 0.5 * v @ (ridge_matrix(p) * v))
+    )
 
 
 def test_binary_tasks_have_one_output() -> None:
@@ -41,7 +43,9 @@ def test_binary_is_one_column_of_the_one_hot_problem() -> None:
     """With a head W, −W at the point the two-output problem's optimum is the one-output one and its mirror image."""
     p = problem("convnet", n_classes=2, around_w0=False)
     j, r, _ = rows(p)
-    both_j = torch.cat([torch.cat([-j, torch.zeros_like(j)], -1), torch.cat([torch.zeros_like(j), j], -1)], 1).flatten(0, 1)
+    both_j = torch.cat([torch.cat([-j, torch.zeros_like(j)], -1), torch.cat([torch.zeros_like(j), j], -1)], 1).flatten(
+        0, 1
+    )
     both_r = torch.cat([-r, r], 1).flatten()
     two = torch.linalg.solve(both_j.T @ both_j + 0.7 * torch.eye(2 * p.size).double(), both_j.T @ both_r)
     torch.testing.assert_close(two[p.size :], optimum(p), rtol=1e-8, atol=1e-8)

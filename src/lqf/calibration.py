@@ -12,7 +12,9 @@ _GRID = 10 ** torch.linspace(-2.5, 1.5, 81, dtype=torch.float64)
 
 def log_loss(outputs: Tensor, labels: Tensor, beta: float, weights: Tensor | None = None) -> float:
     """Mean cross-entropy of softmax(β·f)."""
-    losses = torch.nn.functional.cross_entropy(beta * logits(outputs.double()), labels.to(outputs.device), reduction="none")
+    losses = torch.nn.functional.cross_entropy(
+        beta * logits(outputs.double()), labels.to(outputs.device), reduction="none"
+    )
     return float(losses.mean() if weights is None else (weights.to(losses) * losses).sum() / weights.sum())
 
 

@@ -1,7 +1,7 @@
 """What a long solve has reached so far, in one file that is always whole.
 
-The file holds the solver's vectors and, as metadata, where it is and what problem it belongs to. It is written beside its
-final name and moved there, so that a kill at any moment leaves the previous checkpoint readable.
+The file holds the solver's vectors and, as metadata, where it is and what problem it belongs to. It is written beside
+its final name and moved there, so that a kill at any moment leaves the previous checkpoint readable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Checkpoint:
         os.replace(beside, self.path)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Vectors and state, or None where there is no checkpoint; LQFError where it is of another problem or damaged."""
+        """Vectors and state; None where there is none; LQFError where it is damaged or of another problem."""
         if not self.path.exists():
             return None
         try:
@@ -54,10 +54,12 @@ class Checkpoint:
                 meta = file.metadata() or {}
                 vectors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
         except (SafetensorError, OSError) as error:
-            raise LQFError(f"`{self.path}` is no readable checkpoint ({error}); delete it and fit without --resume") from error
+            raise LQFError(
+                f"`{self.path}` is no readable checkpoint ({error}); delete it and fit without --resume"
+            ) from error
         if meta.get("fingerprint") != self._fingerprint:
             raise LQFError(
-                f"`{self.path}` belongs to a fit with other data or settings; fit with the same ones, or without --resume"
+                f"`{self.path}` belongs to a fit with other data or settings; give the same ones, or no --resume"
             )
         return vectors, json.loads(meta["state"])
 

@@ -74,9 +74,9 @@ class LQFClassifier:
         linearize: str = "all",
         alpha: float = 15.0,
         augment: str = "none",
-        preconditioner: str = "auto",
-        tol: float = 1e-2,
-        max_passes: int = 60,
+        preconditioner: str = "kfac",
+        tol: float = 2e-2,
+        max_passes: int = 40,
         epochs: int = 30,
         learning_rate: float | None = None,
         minibatch: int = 28,
@@ -137,7 +137,9 @@ class LQFClassifier:
         """Tell scikit-learn (if it is asking, it is installed) that this is a classifier."""
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
 
-        tags = Tags(estimator_type="classifier", target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False))
+        tags = Tags(
+            estimator_type="classifier", target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False)
+        )
         tags.classifier_tags = ClassifierTags()
         return tags
 
@@ -147,7 +149,11 @@ class LQFClassifier:
 
     def __repr__(self) -> str:
         signature = inspect.signature(type(self).__init__).parameters
-        changed = [f"{n}={v!r}" for n, v in self.get_params().items() if v is not signature[n].default and v != signature[n].default]
+        changed = [
+            f"{n}={v!r}"
+            for n, v in self.get_params().items()
+            if v is not signature[n].default and v != signature[n].default
+        ]
         return f"LQFClassifier({', '.join(changed)})"
 
     # --- fitting ------------------------------------------------------------------------------------------------------
@@ -182,7 +188,7 @@ class LQFClassifier:
         check_trainable(samples)
         backbone = load_backbone(self.backbone, weights=self.weights, leaky=self.leaky, seed=self.seed)
         preprocess = Preprocess(
-            size=self.size or backbone.size,
+            size=backbone.size if self.size is None else self.size,
             interpolation=backbone.interpolation,
             mean=backbone.mean,
             std=backbone.std,
@@ -271,7 +277,9 @@ class LQFClassifier:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the model as a folder of safetensors, JSON and CSV."""
-        params = {k: v if isinstance(v, str | int | float | bool | None) else str(v) for k, v in self.get_params().items()}
+        params = {
+            k: v if isinstance(v, str | int | float | bool | None) else str(v) for k, v in self.get_params().items()
+        }
         storage.save(self._model(), path, settings=params, overwrite=overwrite)
 
     @classmethod

@@ -21,7 +21,7 @@ from lqf.curvature import Preconditioner, precondition
 from lqf.data import Images, Preprocess
 from lqf.fitted import Fitted, TrainingTable
 from lqf.inputs import Inputs
-from lqf.kernels import KroneckerKernel, Kernels, averaged_kernels, between_outputs, exact_kernels
+from lqf.kernels import Kernels, averaged_kernels, exact_kernels
 from lqf.linearize import linearized_body
 from lqf.loo import LeaveOneOut
 from lqf.memory import available_bytes
@@ -30,8 +30,8 @@ from lqf.objective import Problem, Ridge
 from lqf.point import Point, crossfit_point, probe_point, random_point
 from lqf.progress import SILENT, Progress
 from lqf.settings import Settings
-from lqf.solution import Certificate, Solution
-from lqf.solvers import PCG, SGD, Adam, Dense, DualPCG, Head
+from lqf.solution import Certificate, Level, Solution
+from lqf.solvers import PCG, SGD, Adam, Dense, Head
 from lqf.solvers.planner import Plan, Rates, plan
 from lqf.solvers.stochastic import Stochastic
 from lqf.targets import centre, encode
@@ -94,9 +94,9 @@ class Fit:
                 ridge = kernels.factorise(choice.omega)
                 solution = Dense().solve(problem, features, ridge, progress=self.progress)
             else:
-                solution = self.iterate(problem, features, head, kernels, state)
+                solution = self.iterate(problem, features, head, state)
         with self._timed("leave-one-out"):
-            loo = self._leave_one_out(kernels, choice, problem, solution)
+            loo = self._leave_one_out(kernels, choice, self.loo_bias(point, head, features, choice, chosen))
         report = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
         v, delta = problem.model.split(solution.delta)
         mean = problem.model.heads.mean(0)
@@ -190,6 +190,9 @@ class Fit:
             return random_point(head, self.settings.seed)
         if self.settings.head == "probe":
             return probe_point(head, mu)
+        return self._crossfit(head, mu)
+
+    def _crossfit(self, head: Head, mu: float) -> Point:
         rows = self.labels.repeat_interleave(self.images.n_views)
         return crossfit_point(head, mu, labels=rows, seed=self.settings.seed)
 
@@ -220,8 +223,8 @@ class Fit:
     def choose(self, kernels: Kernels, head_mu: float, fixed: Ridge | None) -> Choice:
         """Ridge strengths by leave-one-out; what the user (or a checkpoint) fixed is only evaluated.
 
-        In the centred form the head keeps the strength that is best for it alone, which its exact leave-one-out knows, and
-        the body's is chosen beside it.
+        In the centred form the head keeps the strength that is best for it alone, which its exact leave-one-out
+        knows, and the body's is chosen beside it.
         """
         mus, omegas = self._fixed_mu(), kernels.ratios()
         if fixed is not None:
@@ -236,9 +239,7 @@ class Fit:
         judge = self.judge.of(kernels.samples)
         return choose_ridge(kernels.factorise, kernels.residual, judge, omegas, mus, self.progress)
 
-    def iterate(
-        self, problem: Problem, features: Tensor, head: Head, kernels: Kernels, state: State | None
-    ) -> Solution:
+    def iterate(self, problem: Problem, features: Tensor, head: Head, state: State | None) -> Solution:
         """PCG, SGD or Adam, from the checkpoint or from the beginning."""
         vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
         at = int(state[1]["at"]) if state else 0
@@ -247,37 +248,28 @@ class Fit:
             return self._stochastic().solve(
                 problem, preconditioner, vectors, epoch=at, checkpoint=self._keep(problem), progress=self.progress
             )
-        limits = {"tol": self.settings.tol, "max_passes": self.settings.max_passes}
         start = vectors["x"] if vectors else None
         keep = self._keep(problem)
 
         def keep_x(x: Tensor, passes: int, last: bool = False) -> None:
             keep({"x": x}, passes, last)
 
-        if self._kind_of_preconditioner(kernels) == "kernel":
-            with self._timed("curvature"):
-                between = between_outputs(problem, budget=available_bytes(self.device) // 3)
-            kernel = KroneckerKernel(kernels.head, kernels.body, between)
-            solver = DualPCG(**limits)
-            return solver.solve(problem, features, kernel, start, passes=at, keep=keep_x, progress=self.progress)
-        preconditioner = self._kfac(problem, features) if self._kind_of_preconditioner(kernels) == "kfac" else None
+        preconditioner = self._kfac(problem, features) if self.settings.preconditioner == "kfac" else None
         start = self._start(problem, head) if start is None else start
-        return PCG(**limits).solve(problem, preconditioner, start, passes=at, keep=keep_x, progress=self.progress)
-
-    def _kind_of_preconditioner(self, kernels: Kernels) -> str:
-        """The kernel where it covers all rows, K-FAC otherwise."""
-        asked = self.settings.preconditioner
-        if asked != "auto":
-            return asked
-        return "kernel" if len(kernels.samples) == len(self.images) else "kfac"
+        solver = PCG(tol=self.settings.tol, max_passes=self.settings.max_passes)
+        return solver.solve(problem, preconditioner, start, passes=at, keep=keep_x, progress=self.progress)
 
     def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
         with self._timed("curvature"):
-            return precondition(problem, features, draws=self.settings.draws, seed=self.settings.seed, progress=self.progress)
+            return precondition(
+                problem, features, draws=self.settings.draws, seed=self.settings.seed, progress=self.progress
+            )
 
     def _stochastic(self) -> Stochastic:
         kind = SGD if self.settings.solver == "sgd" else Adam
-        options: dict[str, Any] = {} if self.settings.learning_rate is None else {"learning_rate": self.settings.learning_rate}
+        options: dict[str, Any] = (
+            {} if self.settings.learning_rate is None else {"learning_rate": self.settings.learning_rate}
+        )
         s = self.settings
         return kind(epochs=s.epochs, batch_size=s.minibatch, augment=s.augment, seed=s.seed, **options)
 
@@ -306,15 +298,27 @@ class Fit:
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def _leave_one_out(self, kernels: Kernels, choice: Choice, problem: Problem, solution: Solution) -> LeaveOneOut | None:
+    def _leave_one_out(self, kernels: Kernels, choice: Choice, bias: float | None) -> LeaveOneOut | None:
+        """From the kernels at the chosen ridge strengths; None where they only stand for a part of the samples."""
         if len(kernels.samples) < len(self.images):
             return None
-        e_loo, level = choice.e_loo, "exact"
-        if solution.solver != "dense":
-            ridge = kernels.factorise(choice.omega)
-            e = problem.residuals(solution.delta)
-            e_loo, level = ridge.leave_out(e.reshape(len(ridge.q), -1), choice.mu).view_as(e), "estimated"
-        return LeaveOneOut(self.judge.outputs(e_loo).cpu(), self.labels, self.judge.weights, level)
+        level: Level = "exact" if kernels.exact else "estimated"
+        notes = [] if kernels.exact else ["by the kernel averaged over the outputs"]
+        if bias is not None:
+            notes.append(
+                f"the linearisation point has seen the labels, which flatters it by about {100 * bias:.1f} points"
+            )
+        return LeaveOneOut(
+            self.judge.outputs(choice.e_loo).cpu(), self.labels, self.judge.weights, level, "; ".join(notes)
+        )
+
+    def loo_bias(self, point: Point, head: Head, features: Tensor, choice: Choice, chosen: Plan) -> float | None:
+        """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
+        if point.kind != "probe":
+            return None
+        blind = self.kernels(self.problem(self._crossfit(head, choice.mu)), features, chosen)
+        trial = self.choose(blind, choice.mu, Ridge(choice.mu, choice.mu * choice.omega)).best
+        return trial.error - choice.best.error
 
     def _finish_head(self, head: Head, choice: Choice, began: float) -> Fitted:
         v = head.solve(choice.mu)
@@ -327,19 +331,38 @@ class Fit:
         report = self._report(solution, loo, choice, began, point=None, plan="head: closed form")
         return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, report)
 
-    def _fitted(self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, report: dict[str, Any]) -> Fitted:
+    def _fitted(
+        self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, report: dict[str, Any]
+    ) -> Fitted:
         samples = self.images.samples
         train = TrainingTable(samples.ids, samples.labels, samples.weights, samples.groups, self.images.hashes)
         beta = loo.temperature()[0] if loo else 1.0
-        tensors = [t.detach().to("cpu", self.dtype) for t in (head, point, delta)]
-        stage = self.settings.linearize
+        head, point, delta = (t.detach().to("cpu", self.dtype) for t in (head, point, delta))
         return Fitted(
-            self.backbone, self.preprocess, samples.classes, self.settings.alpha, self.constant, *tensors[:2], stage,
-            tensors[2], beta, train, loo, report,
-        )  # fmt: skip
+            backbone=self.backbone,
+            preprocess=self.preprocess,
+            classes=samples.classes,
+            alpha=self.settings.alpha,
+            constant=self.constant,
+            head=head,
+            point=point,
+            stage=self.settings.linearize,
+            delta=delta,
+            beta=beta,
+            train=train,
+            loo=loo,
+            report=report,
+        )
 
     def _report(
-        self, solution: Solution, loo: LeaveOneOut | None, head_choice: Choice, began: float, *, plan: str, point: str | None
+        self,
+        solution: Solution,
+        loo: LeaveOneOut | None,
+        head_choice: Choice,
+        began: float,
+        *,
+        plan: str,
+        point: str | None,
     ) -> dict[str, Any]:
         total = float(self.weights.sum())
         body = None if solution.solver == "head" else solution.ridge.body / total

@@ -1,7 +1,7 @@
 """Inner products of per-sample gradients of the body, without ever holding the whole Jacobian.
 
-Layers are taken in groups that fit the memory given, one pass over the data per group; a layer that does not fit alone is cut
-by output channels.
+Layers are taken in groups that fit the memory given, one pass over the data per group; a layer that does not fit
+alone is cut by output channels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def parts(tape: Tape, largest: int) -> list[Part]:
     for layer in tape.layers:
         size = sum(shapes[w].numel() for w in (layer.weight, layer.bias) if w)
         groups = getattr(layer.module, "groups", 1)
-        channels = 1 if isinstance(layer, NormLayer) else next(shapes[w][0] for w in (layer.weight, layer.bias) if w) // groups
+        channels = (
+            1 if isinstance(layer, NormLayer) else next(shapes[w][0] for w in (layer.weight, layer.bias) if w) // groups
+        )
         step = channels if isinstance(layer, NormLayer) else max(1, channels * largest // max(size, 1))
         for at in range(0, channels, step):
             width = min(step, channels - at)
@@ -76,8 +78,8 @@ def body_kernel(
         cotangents: which R combinations of the features to differentiate for each row.
         per_row: R.
         budget: bytes for the part of the Jacobian held at a time.
-        joint: True: all (row, r) pairs against each other, (nR, nR), row-major in (row, r). False: the R kernels between
-            equal r, averaged: (n, n).
+        joint: True: all (row, r) pairs against each other, (nR, nR), row-major in (row, r). False: the R kernels
+            between equal r, averaged: (n, n).
         progress: where to report.
     """
     n = len(problem.targets)
@@ -122,7 +124,7 @@ def _gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor
 def add_gram(
     kernel: Tensor, rows: Tensor, scale: float, *, fast: bool = False, columns: int = 1 << 16, tile: int = 4096
 ) -> None:
-    """kernel += scale · rows rowsᵀ, the upper tiles only and mirrored; float32 pieces of few columns summed in float64."""
+    """kernel += scale · rows rowsᵀ, upper tiles only and mirrored; pieces of few columns are summed in float64."""
     starts = range(0, len(rows), tile)
     with matmul_precision(fast):
         for a in starts:

@@ -6,14 +6,14 @@
 
     k(x, x') = (1/C) tr J_body(x) J_body(x')ᵀ ≈ (1/RC) Σ_r ⟨J_body(x)ᵀu_r, J_body(x')ᵀu_r⟩,
 
-so that K ≈ (z̃z̃ᵀ + k/ω) ⊗ I_C is n × n whatever C is. It chooses the ridge strengths and estimates leverages H_ii; with one
-output it is exact. Very large data sets are represented by some of their samples: the best μ of the sum form does not grow
-with the number of samples.
+so that K ≈ (z̃z̃ᵀ + k/ω) ⊗ I_C is n × n whatever C is. It chooses the ridge strengths and estimates leverages H_ii;
+with one output it is exact. Very large data sets are represented by some of their samples: the best μ of the sum form
+does not grow with the number of samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -60,51 +60,6 @@ class Kernels:
         """Candidates for ω = μ_body/μ_head."""
         unit = float(self.body.trace() / self.head.trace())
         return [unit * x for x in RATIOS]
-
-
-@dataclass(frozen=True)
-class KroneckerKernel:
-    """K_head/μ_head ⊗ I + k/μ_body ⊗ Σ: the averaged kernel with a C × C matrix between the outputs, tr Σ = C.
-
-    Attributes:
-        head, body: (n, n) float64.
-        between: (C, C) Σ.
-    """
-
-    head: Tensor
-    body: Tensor
-    between: Tensor
-
-    def inverse(self, problem: Problem) -> Callable[[Tensor], Tensor]:
-        """(I + √s (K_head/μ_head ⊗ I + k/μ_body ⊗ Σ) √s)⁻¹ as a function of (n, C).
-
-        With LLᵀ = I + √s K_head √s/μ_head, L⁻¹ √s k √s L⁻ᵀ = QΛQᵀ and Σ = V diag(σ) Vᵀ every output of the rotated problem has
-        the inverse L⁻ᵀ Q diag(1/(1 + σ_c Λ/μ_body)) Qᵀ L⁻¹: one factorisation for all outputs.
-        """
-        root = problem.weights.double().sqrt()[:, None]
-        lower = torch.linalg.cholesky(root * self.head * root.T / problem.ridge.head + torch.eye(len(root)).to(self.head))
-        half = torch.linalg.solve_triangular(lower, root * self.body * root.T, upper=False)
-        lam, q = torch.linalg.eigh(torch.linalg.solve_triangular(lower, half.T, upper=False))
-        sigma, v = torch.linalg.eigh(self.between)
-        damp = 1 / (1 + lam.clamp_min(0)[:, None] * sigma.clamp_min(0) / problem.ridge.body)
-        left = torch.linalg.solve_triangular(lower.T, q, upper=True)  # L⁻ᵀQ, so that Qᵀ L⁻¹ is its transpose
-
-        def apply(x: Tensor) -> Tensor:
-            return (left @ (damp * (left.T @ (x.double() @ v))) @ v.T).to(x)
-
-        return apply
-
-
-def between_outputs(problem: Problem, *, budget: int, n_samples: int = 8) -> Tensor:
-    """Σ = mean over some samples of J_body J_bodyᵀ, (C, C), scaled to trace C."""
-    c, n = problem.model.n_outputs, len(problem.inputs.samples)
-    if c == 1:
-        return torch.ones(1, 1, dtype=torch.float64, device=problem.targets.device)
-    part = subproblem(problem, torch.linspace(0, n - 1, min(n, n_samples)).long().unique())
-    kernel = body_kernel(part, every_output(part), c, budget=budget)
-    blocks = kernel.view(len(part.targets), c, len(part.targets), c).diagonal(dim1=0, dim2=2)  # (C, C, n)
-    sigma = blocks.mean(-1)
-    return sigma * (c / sigma.trace())
 
 
 def subproblem(problem: Problem, samples: Tensor) -> Problem:
@@ -160,4 +115,6 @@ def averaged_kernels(
 
     body = body_kernel(part, cotangents, len(us), budget=budget, joint=False, progress=progress) / c
     z = with_one(features[rows]).double()
-    return Kernels(z @ z.T, body, part.initial_residual(features[rows]), part.weights, groups[rows.cpu()], samples, c == 1)
+    return Kernels(
+        z @ z.T, body, part.initial_residual(features[rows]), part.weights, groups[rows.cpu()], samples, c == 1
+    )

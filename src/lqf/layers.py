@@ -1,12 +1,13 @@
 """Per-layer view of the Jacobian: what went into a layer and what came back to it.
 
-The gradient of any output with respect to a layer's weights is a sum over positions l (pixels, tokens) of outer products
+The gradient of any output with respect to a layer's weights is a sum over positions l (pixels, tokens) of outer
+products
 
     ∂(uᵀz)/∂W = Σ_l g_l a_lᵀ,     a_l: input patch (with a 1 for the bias),   g_l: gradient at the layer's output.
 
-K-FAC and the per-sample Jacobians of the dense dual are both made of these a and g. A `Tape` records them for the layers
-that have a rule (Linear, Conv2d of any grouping, normalisation layers); weights without a rule are `others`, and their
-per-sample gradients come from automatic differentiation, slower but for any operation.
+K-FAC and the per-sample Jacobians of the dense dual are both made of these a and g. A `Tape` records them for the
+layers that have a rule (Linear, Conv2d of any grouping, normalisation layers); weights without a rule are `others`,
+and their per-sample gradients come from automatic differentiation, slower but for any operation.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -30,11 +32,12 @@ class Layer:
 
     Attributes:
         name: dotted name of the module.
+        module: an nn.Module of the rule's kind (typed Any: its attributes are those of that kind).
         weight, bias: full names of its linearised weights (None where it has none).
     """
 
     name: str
-    module: nn.Module
+    module: Any
     weight: str | None
     bias: str | None
 
@@ -47,7 +50,7 @@ class Layer:
         raise NotImplementedError
 
     def explains(self, a: Tensor, y: Tensor) -> bool:
-        """Whether the rule's own forward pass reproduces the layer's output (subclasses may do more than their base)."""
+        """Whether the rule's own forward pass reproduces the layer's output (a subclass may do more)."""
         raise NotImplementedError
 
     def per_sample(self, a: Tensor, g: Tensor, part: slice = slice(None)) -> dict[str, Tensor]:
@@ -71,7 +74,9 @@ class LinearLayer(Layer):
         """(B, 1, in, L)."""
         return a.reshape(len(a), -1, a.shape[-1]).mT[:, None]
 
-    grads = patches
+    def grads(self, g: Tensor) -> Tensor:
+        """(B, 1, out, L)."""
+        return self.patches(g)
 
     def explains(self, a: Tensor, y: Tensor) -> bool:
         """Compare with F.linear."""
@@ -102,8 +107,8 @@ class ConvLayer(Layer):
     def _padded(self, a: Tensor) -> Tensor:
         m = self.module
         if m.padding == "same":
-            total = [d * (k - 1) for d, k in zip(m.dilation, m.kernel_size, strict=True)]
-            (top, left), (height, width) = (t // 2 for t in total), total
+            height, width = (d * (k - 1) for d, k in zip(m.dilation, m.kernel_size, strict=True))
+            top, left = height // 2, width // 2
             return F.pad(a, (left, width - left, top, height - top))
         if m.padding == "valid":
             return a
@@ -111,7 +116,7 @@ class ConvLayer(Layer):
 
 
 class NormLayer(Layer):
-    """y = γ·x̂ + β with x̂ fixed by the layer (running statistics, or the sample's own): one number of each per channel."""
+    """y = γ·x̂ + β with x̂ fixed by the layer (running statistics, or the sample's own); γ, β per channel."""
 
     def normalised(self, a: Tensor) -> Tensor:
         """x̂, in the layout of the input."""
@@ -242,8 +247,9 @@ class Tape:
 
 def _layer_for(name: str, module: nn.Module, names: set[str]) -> Layer | None:
     rule = next((r for base, r in RULES if isinstance(module, base)), None)
-    own = {k: f"{name}.{k}" if name else k for k in ("weight", "bias")}
-    weight, bias = (n if n in names else None for n in own.values())
+    prefix = f"{name}." if name else ""
+    weight = f"{prefix}weight" if f"{prefix}weight" in names else None
+    bias = f"{prefix}bias" if f"{prefix}bias" in names else None
     if rule is None or not (weight or bias) or not _has_plain_form(module):
         return None
     return rule(name, module, weight, bias)

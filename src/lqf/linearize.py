@@ -143,8 +143,8 @@ class Linearization:
 def _owners(module: nn.Module, chosen: dict[int, str]) -> dict[str, list[str]]:
     """For each weight one name per module object that holds it.
 
-    `functional_call` could tie shared weights itself, but where one module is registered under two names it then restores
-    the swapped value instead of the original and silently changes the network.
+    `functional_call` could tie shared weights itself, but where one module is registered under two names it then
+    restores the swapped value instead of the original and silently changes the network.
     """
     out: dict[str, list[str]] = {n: [] for n in chosen.values()}
     seen = set()

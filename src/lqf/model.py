@@ -5,8 +5,8 @@ With features z(x) of the body at w0, z̃ = (z, 1), heads W (C × p) at the line
 
     J(x) δ = V z̃(x) + W J_z(x) δ_body,        f(x) = c + b·W̃ z̃(x) + J(x) δ.
 
-b = 1, c = 0 is the Taylor expansion around w0 = (W̃, body weights): the ridge pulls towards w0. b = 0 is the centred form:
-V is the head itself and is pulled towards zero; c = α/C is the same for every sample and class.
+b = 1 is the Taylor expansion around w0 = (W̃, body weights): the ridge pulls towards w0. b = 0 is the centred form: V is
+the head itself and is pulled towards zero. c = α/C is the same for every sample and class, whatever the labels are.
 
 Under cross-fitting there are several heads, and each training row uses the one that has not seen its label.
 """

@@ -73,16 +73,14 @@ class Problem:
         """b = Σ s_i J_iᵀ r_i."""
         out = self.zero()
         for rows, x in self.inputs.batches():
-            s = self.weights[rows, None]
-            out += self.model.adjoint(x, lambda z, rows=rows, s=s: s * self._initial(rows, z), self.fold[rows])
+            out += self.model.adjoint(x, self._weighted_initial(rows), self.fold[rows])
         return out
 
     def product(self, v: Tensor) -> Tensor:
         """H v, one pass over the data."""
         out = self.shrink(v)
         for rows, x in self.inputs.batches():
-            s = self.weights[rows, None]
-            out += self.model.fused(x, v, lambda _, jv, s=s: s * jv, self.fold[rows])[1]
+            out += self.model.fused(x, v, self._weighted(rows), self.fold[rows])[1]
         return out
 
     def negative_gradient(self, delta: Tensor) -> Tensor:
@@ -113,7 +111,7 @@ class Problem:
         """M⁻¹ Jᵀ u for u (n, C), one pass."""
         out = self.zero()
         for rows, x in self.inputs.batches():
-            out += self.model.adjoint(x, lambda _, rows=rows: u[rows], self.fold[rows])
+            out += self.model.adjoint(x, constant(u[rows]), self.fold[rows])
         h = self.model.head_size
         out[:h] /= self.ridge.head
         out[h:] /= self.ridge.body
@@ -140,5 +138,18 @@ class Problem:
         fit = (self.weights.double()[:, None] * e.square()).sum()
         return float(0.5 * fit + 0.5 * (delta.double() * self.shrink(delta).double()).sum())
 
+    def _weighted(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        s = self.weights[rows, None]
+        return lambda _, jv: s * jv
+
+    def _weighted_initial(self, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        s = self.weights[rows, None]
+        return lambda z: s * self._initial(rows, z)
+
     def _initial(self, rows: Tensor, z: Tensor) -> Tensor:
         return self.targets[rows] - self.model.base(z, self.fold[rows])
+
+
+def constant(u: Tensor) -> Callable[[Tensor], Tensor]:
+    """The cotangent u, whatever the features are."""
+    return lambda _: u

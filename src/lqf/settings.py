@@ -13,7 +13,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "head": ("crossfit", "probe", "random"),
     "form": ("centred", "w0"),
     "augment": ("none", "crop", "resized"),
-    "preconditioner": ("auto", "kernel", "kfac", "none"),
+    "preconditioner": ("kfac", "none"),
     "dtype": ("float32", "float64"),
 }
 
@@ -25,23 +25,16 @@ class Settings:
     Attributes:
         solver: "auto" lets the planner choose between "dense" and "pcg"; "head" trains the last layer only; "sgd" and
             "adam" are the paper's mini-batch modes.
-        pooling: how the last feature map becomes features.
-        weight_decay: λ = μ/N of the head (and of the body, where it has none of its own), or "auto": by leave-one-out.
-        body_weight_decay: λ of the body, or "auto".
-        head: the head at the linearisation point (see `lqf.point`).
-        form: "centred" penalises the head around zero, with two ridge strengths; "w0" is the paper's single λ around w0.
-        linearize: "all", or the first stage of the backbone whose weights may change.
-        alpha: scale of the one-hot targets.
-        augment: random augmentation, for "sgd" and "adam".
-        preconditioner: of "pcg": "kernel" solves in the dual, where the training set is small enough for its n × n kernel;
-            "kfac" in the primal; "auto" takes the kernel where it can.
-        tol: relative residual at which PCG stops.
-        max_passes: passes over the data after which PCG gives up.
-        epochs, learning_rate, minibatch: of "sgd" and "adam"; None: the solver's own.
-        draws: random output draws per sample for K-FAC; None: every output exactly.
-        batch_size: rows per batch of a pass; None: by device.
-        dtype: floating-point type of all passes.
-        seed: of every random choice.
+        pooling: how the last feature map becomes features. weight_decay: λ = μ/N of the head (and of the body, where
+        it has none of its own), or "auto": by leave-one-out. body_weight_decay: λ of the body, or "auto". head: the
+        head at the linearisation point (see `lqf.point`). form: "centred" penalises the head around zero, with two
+        ridge strengths; "w0" is the paper's single λ around w0. linearize: "all", or the first stage of the backbone
+        whose weights may change. alpha: scale of the one-hot targets. augment: random augmentation, for "sgd" and
+        "adam". preconditioner: of "pcg"; "none" is for comparison. tol: relative residual at which PCG stops.
+        max_passes: passes over the data after which PCG gives up. epochs, learning_rate, minibatch: of "sgd" and
+        "adam"; None: the solver's own. draws: random output draws per sample for K-FAC; None: every output exactly.
+        batch_size: rows per batch of a pass; None: by device. dtype: floating-point type of all passes. seed: of
+        every random choice.
     """
 
     solver: str = "auto"
@@ -53,9 +46,9 @@ class Settings:
     linearize: str = "all"
     alpha: float = 15.0
     augment: str = "none"
-    preconditioner: str = "auto"
-    tol: float = 1e-2
-    max_passes: int = 60
+    preconditioner: str = "kfac"
+    tol: float = 2e-2
+    max_passes: int = 40
     epochs: int = 30
     learning_rate: float | None = None
     minibatch: int = 28
@@ -87,5 +80,5 @@ class Settings:
 def _check_decay(name: str, value: float | str) -> None:
     if value == "auto":
         return
-    if isinstance(value, str) or isinstance(value, bool) or not 0 < float(value) < float("inf"):
+    if isinstance(value, str | bool) or not 0 < float(value) < float("inf"):
         raise LQFError(f"{name} is {value!r}; give `auto` or a positive number")

@@ -1,8 +1,8 @@
 """A fitted model on disk: a folder of safetensors, JSON and CSV, written whole or not at all.
 
-    model.json           format, backbone (name and hashes), preprocessing, classes, settings, report, hashes of the rest
-    weights.safetensors  head, point, delta, leave-one-out outputs
-    samples.csv          id, label, weight, group, sha256 of every training sample
+    model.json           format, backbone (name and hashes), preprocessing, classes, settings, report, hashes of the
+    rest weights.safetensors  head, point, delta, leave-one-out outputs samples.csv          id, label, weight, group,
+    sha256 of every training sample
 
 Loading checks every hash; nothing is ever unpickled.
 """
@@ -74,7 +74,9 @@ def replace_folder(new: Path, path: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None) -> tuple[Fitted, dict[str, Any]]:
+def load(
+    path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None
+) -> tuple[Fitted, dict[str, Any]]:
     """The model and the settings it was fitted with.
 
     Args:
@@ -132,18 +134,26 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         meta = json.loads((path / "model.json").read_text())
     except FileNotFoundError:
-        raise LQFError(f"`{path}` is no fitted model (there is no model.json in it); give the folder that `lqf fit` wrote") from None
+        raise LQFError(
+            f"`{path}` is no fitted model (there is no model.json in it); give the folder that `lqf fit` wrote"
+        ) from None
     except (OSError, ValueError) as error:
         raise LQFError(f"`{path}` cannot be read as a fitted model ({error})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise LQFError(f"`{path}/model.json` was not written by lqf; give the folder that `lqf fit` wrote")
     if meta.get("version") != VERSION:
-        raise LQFError(f"`{path}` has format version {meta.get('version')}, this lqf reads {VERSION}; use a matching lqf")
+        raise LQFError(
+            f"`{path}` has format version {meta.get('version')}, this lqf reads {VERSION}; use a matching lqf"
+        )
     return meta
 
 
 def _assemble(
-    path: Path, meta: dict[str, Any], tensors: dict[str, torch.Tensor], module: nn.Module | None, weights: str | Path | None
+    path: Path,
+    meta: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    module: nn.Module | None,
+    weights: str | Path | None,
 ) -> Fitted:
     classes = tuple(meta["classes"])
     train = _read_samples(path / "samples.csv", classes)

@@ -1,7 +1,7 @@
 """Labels as regression targets, outputs as decisions.
 
-With more than two classes t = α·onehot(y), one output per class. Two classes need one output, t = ±α/2: the second column
-of the one-hot problem is its mirror image.
+With more than two classes t = α·onehot(y), one output per class. Two classes need one output, t = ±α/2: the second
+column of the one-hot problem is its mirror image.
 """
 
 from __future__ import annotations

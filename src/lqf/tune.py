@@ -1,7 +1,8 @@
 """Ridge strengths chosen by leave-one-out: every candidate's out-of-sample outputs in closed form, no test data.
 
-Candidates are compared by the cross-entropy of their leave-one-out outputs at their own best temperature: smooth where the
-error rate moves in steps of 1/N, and unlike the squared error it asks for the right class, not for the right number.
+Candidates are compared by the cross-entropy of their leave-one-out outputs at their own best temperature: smooth
+where the error rate moves in steps of 1/N, and unlike the squared error it asks for the right class, not for the
+right number.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class Judge:
     def of(self, samples: Tensor) -> Judge:
         """The judge of some samples only."""
         rows = (samples[:, None] * self.n_views + torch.arange(self.n_views)).flatten()
-        return Judge(self.targets[rows.to(self.targets.device)], self.labels[samples], self.weights[samples], self.n_views)
+        return Judge(
+            self.targets[rows.to(self.targets.device)], self.labels[samples], self.weights[samples], self.n_views
+        )
 
     def outputs(self, e_loo: Tensor) -> Tensor:
         """Out-of-sample outputs t − e^loo of the samples (N, C), averaged over their views."""

@@ -4,10 +4,10 @@ import warnings
 
 import pytest
 import torch
-from cases import every_network, images, network
-from dense import jacobian
 from torch import nn
 
+from cases import every_network, images, network
+from dense import jacobian
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker, eigh
 from lqf.curvature.kfac import Piece, kfac
 from lqf.curvature.moments import PRIOR, with_moments

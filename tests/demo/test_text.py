@@ -24,3 +24,13 @@ def test_show_without_suspicious_cells(result):
 def test_a_long_folder_name_is_not_broken(result):
     out = "/home/somebody/" + "a-rather-long-name/" * 5 + "demo"
     assert f"Open {out}/index.html\n" in show(result | {"out": out})
+
+
+def test_commands_can_be_typed_as_they_are(result):
+    assert "lqf predict 'my demo/model' IMAGE.png\n" in show(result | {"out": "my demo"})
+
+
+def test_leave_one_out_is_compared_for_both_models(result):
+    assert "0.4 points above the test error for the closed-form head and 0.3 points above" in " ".join(
+        show(result).split()
+    )

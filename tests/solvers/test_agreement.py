@@ -2,16 +2,16 @@
 
 import pytest
 import torch
+
 from cases import every_network
 from dense import optimum
-from problems import features, problem
-
 from lqf.curvature import precondition
 from lqf.kernel_ridge import KernelRidge
+from lqf.kernels import exact_kernels
 from lqf.objective import Problem, Ridge
 from lqf.solution import Solution, certify
-from lqf.solvers import PCG, SGD, Adam, Dense, DualPCG, Head
-from lqf.kernels import KroneckerKernel, averaged_kernels, between_outputs, exact_kernels
+from lqf.solvers import PCG, SGD, Adam, Dense, Head
+from problems import features, problem
 
 BUDGET = 1 << 30
 
@@ -20,13 +20,6 @@ def solve_dense(p: Problem, budget: int = BUDGET, tol: float = 1e-11) -> tuple[S
     z = features(p)
     ridge = exact_kernels(p, z, torch.arange(len(z)), budget=budget).factorise(p.ridge.body / p.ridge.head)
     return Dense(tol=tol).solve(p, z, ridge), ridge
-
-
-def solve_dual(p: Problem, **kwargs: float) -> Solution:
-    z = features(p)
-    averaged = averaged_kernels(p, z, torch.arange(len(z)), budget=BUDGET, most_samples=100, draws=3)
-    kernel = KroneckerKernel(averaged.head, averaged.body, between_outputs(p, budget=BUDGET))
-    return DualPCG(**{"tol": 1e-12, "max_passes": 2000, **kwargs}).solve(p, z, kernel)
 
 
 def solve_pcg(p: Problem, **kwargs: float) -> Solution:
@@ -41,11 +34,10 @@ def test_dense_pcg_and_normal_equations_agree(name: str, around_w0: bool) -> Non
     p = problem(name, heads=2, around_w0=around_w0, ridge=Ridge(3.0, 5.0), weights=weights)
     expected = optimum(p)
     dense, _ = solve_dense(p)
-    pcg, dual = solve_pcg(p), solve_dual(p)
+    pcg = solve_pcg(p)
     scale = float(expected.abs().max())
     torch.testing.assert_close(dense.delta, expected, rtol=1e-8, atol=1e-8 * scale)
     torch.testing.assert_close(pcg.delta, expected, rtol=1e-8, atol=1e-8 * scale)
-    torch.testing.assert_close(dual.delta, expected, rtol=1e-8, atol=1e-8 * scale)
     assert dense.level == "exact"
     assert pcg.level == "solved"
     assert pcg.certificate.converged
@@ -85,7 +77,9 @@ def test_leave_one_out_equals_retraining(name: str) -> None:
 def test_a_duplicate_equals_weight_two_and_order_is_free() -> None:
     p = problem("convnet")
     order = torch.randperm(14)
-    q = problem("convnet", x=p.inputs.fetch(torch.arange(14))[order], labels=(torch.arange(14) % 3)[order], batch_size=5)
+    q = problem(
+        "convnet", x=p.inputs.fetch(torch.arange(14))[order], labels=(torch.arange(14) % 3)[order], batch_size=5
+    )
     torch.testing.assert_close(solve_dense(p)[0].delta, solve_dense(q)[0].delta, rtol=1e-8, atol=1e-9)
     x = p.inputs.fetch(torch.arange(14))
     twice = problem("convnet", x=torch.cat([x, x[:1]]), labels=torch.cat([torch.arange(14) % 3, torch.zeros(1).long()]))
@@ -113,7 +107,9 @@ def test_preconditioning_helps_and_failure_is_flagged() -> None:
     short = PCG(tol=1e-12, max_passes=4).solve(p)
     assert not short.certificate.converged
     assert "stopped before reaching" in short.certificate.sentence
-    assert short.certificate.relative_residual == pytest.approx(certify(p, short.delta, tol=1).relative_residual, rel=1e-6)
+    assert short.certificate.relative_residual == pytest.approx(
+        certify(p, short.delta, tol=1).relative_residual, rel=1e-6
+    )
 
 
 def test_certificate_bounds_the_error() -> None:
@@ -133,7 +129,10 @@ def test_sgd_with_kfac_and_adam_approach_the_optimum() -> None:
     p = problem("mlp", ridge=Ridge(5.0, 5.0))
     pre = precondition(p, features(p), draws=None)
     start, best = p.value(p.zero()), p.value(optimum(p))
-    for solver, preconditioner in ((SGD(epochs=60, batch_size=5), pre), (Adam(epochs=200, batch_size=5, learning_rate=0.05), None)):
+    for solver, preconditioner in (
+        (SGD(epochs=60, batch_size=5), pre),
+        (Adam(epochs=200, batch_size=5, learning_rate=0.05), None),
+    ):
         solution = solver.solve(p, preconditioner)
         assert (p.value(solution.delta) - best) / (start - best) < 5e-2
         assert solution.solver == solver.name
@@ -155,7 +154,13 @@ def test_float32_predictions_do_not_depend_on_order_batches_or_threads(threads: 
     x, labels = reference.inputs.fetch(torch.arange(14)), torch.arange(14) % 3
     order = torch.randperm(14)
     other = problem(
-        "convnet", dtype=torch.float32, around_w0=False, ridge=Ridge(5.0, 20.0), x=x[order], labels=labels[order], batch_size=14
+        "convnet",
+        dtype=torch.float32,
+        around_w0=False,
+        ridge=Ridge(5.0, 20.0),
+        x=x[order],
+        labels=labels[order],
+        batch_size=14,
     )
     outputs = []
     for p, back in ((reference, torch.arange(14)), (other, torch.argsort(order))):

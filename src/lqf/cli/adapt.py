@@ -91,7 +91,7 @@ def _open(args: argparse.Namespace, progress: Progress) -> tuple[Backbone, Image
         "mean": backbone.mean,
         "std": backbone.std,
     }
-    preprocess = Preprocess(size=model["size"] or backbone.size, **fed)  # type: ignore[arg-type]
+    preprocess = Preprocess(size=backbone.size if model["size"] is None else model["size"], **fed)  # type: ignore[arg-type]
     return backbone, open_images(samples, preprocess, progress=progress)
 
 

@@ -18,7 +18,7 @@ import lqf
 from lqf.cli import adapt, backbones, demo, evaluate, fit, predict
 from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json
-from lqf.cli.output import print_json
+from lqf.cli.output import print_json, wrapped
 from lqf.errors import LQFError
 from lqf.progress import Progress, terminal_progress
 
@@ -113,7 +113,8 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> int:
-    print(f"lqf: {sentence}", file=sys.stderr)
+    first, *commands = f"lqf: {sentence}".splitlines()
+    print(wrapped(first) if sys.stderr.isatty() else first, *commands, sep="\n", file=sys.stderr)
     if as_json:
         print_json({"error": sentence})
     return code

@@ -17,8 +17,12 @@ class Parser(argparse.ArgumentParser):
     """Refuses by raising, so that --json can report it too; its help fits into 80 columns."""
 
     def __init__(self, **kwargs: Any) -> None:
-        kwargs = {"formatter_class": _Help, "allow_abbrev": False, "argument_default": argparse.SUPPRESS} | kwargs
-        super().__init__(**kwargs)
+        settings: dict[str, Any] = {
+            "formatter_class": _Help,
+            "allow_abbrev": False,
+            "argument_default": argparse.SUPPRESS,
+        }
+        super().__init__(**settings | kwargs)
 
     def error(self, message: str) -> NoReturn:
         raise LQFError(f"{message}; see `{self.prog} --help`")

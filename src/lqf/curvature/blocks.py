@@ -26,7 +26,8 @@ def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Gram:
-    """Σ (rows)(rows)ᵀ for (groups, p, m) columns arriving in pieces; its eigenpairs stay thin while there are few columns.
+    """Σ (rows)(rows)ᵀ for (groups, p, m) columns arriving in pieces; its eigenpairs stay thin while there are few
+    columns.
 
     As long as fewer columns than p have arrived they are kept as they are, and the eigenvectors come from the small
     m × m matrix: a factor of 32,896 features and 1,000 samples never becomes a 32,896² matrix.

@@ -4,10 +4,10 @@ For a layer with inputs a and output gradients g (see `layers`), L positions and
 
     Σ_i s_i J_iᵀJ_i  ≈  c · (Σ s g gᵀ) ⊗ (Σ s a aᵀ) / (N·L),
 
-with the output gradients either exact over the C outputs or drawn with random ±1 combinations u, E[uuᵀ] = I. The factor c
-makes the trace exact (measured on some samples): under average pooling the gradients at neighbouring positions are nearly
-equal, and the uncorrected product is then too small by up to L. Normalisation layers get their exact 2 × 2 block per
-channel; weights of any other kind their exact diagonal, named in a warning.
+with the output gradients either exact over the C outputs or drawn with random ±1 combinations u, E[uuᵀ] = I. The
+factor c makes the trace exact (measured on some samples): under average pooling the gradients at neighbouring
+positions are nearly equal, and the uncorrected product is then too small by up to L. Normalisation layers get their
+exact 2 × 2 block per channel; weights of any other kind their exact diagonal, named in a warning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lqf.linearize import Layout
 
 @dataclass(frozen=True)
 class Piece:
-    """One batch for the curvature: inputs, sample weights (B,), and cotangents u (R, B, O) with E[Σ_r u_r u_rᵀ] = WᵀW."""
+    """One batch: inputs, sample weights (B,), and cotangents u (R, B, O) with E[Σ_r u_r u_rᵀ] = WᵀW."""
 
     x: Tensor
     weights: Tensor

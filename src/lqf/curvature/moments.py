@@ -1,9 +1,9 @@
 """Eigenvalues of the Kronecker blocks corrected by measured second moments (EK-FAC).
 
-K-FAC assumes that inputs and output gradients are independent and that positions do not correlate. In the basis it finds,
-the best diagonal is known: D_jk = Σ_i s_i (U_Gᵀ ∇_i U_A)²_jk over the per-sample gradients ∇_i. It is measured on some of
-the samples, and blended with K-FAC's own eigenvalues as if those were `PRIOR` further samples, so that a direction that no
-sample happened to show is not taken for flat.
+K-FAC assumes that inputs and output gradients are independent and that positions do not correlate. In the basis it
+finds, the best diagonal is known: D_jk = Σ_i s_i (U_Gᵀ ∇_i U_A)²_jk over the per-sample gradients ∇_i. It is measured
+on some of the samples, and blended with K-FAC's own eigenvalues as if those were `PRIOR` further samples, so that a
+direction that no sample happened to show is not taken for flat.
 """
 
 from __future__ import annotations

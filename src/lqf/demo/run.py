@@ -119,8 +119,9 @@ def _fit_and_test(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit both; which test cells each gets wrong, (n_test,) bool. Both see the same pixels of the test cells."""
     progress.say("closed-form head: the last layer alone, on frozen features")
-    with clock.stage("closed-form head: fit"):
+    with clock.stage("closed-form head: fit") as stage:
         head.fit(solar.samples(train), progress=progress)
+        stage["parts"] = head.report_["stages"]
     progress.say("LQF: every layer, linearised")
     with clock.stage("LQF: fit") as stage:
         full.fit(solar.samples(train), progress=progress)

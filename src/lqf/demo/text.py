@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from lqf.demo.words import NAMES, agreement, comparison, composition, doubts, percent, setting
+from lqf.demo.words import NAMES, agreement, commands, comparison, composition, doubts, percent, setting
 
 _WIDTH = 80
 
@@ -61,12 +61,7 @@ def _stages(result: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _next(result: dict[str, Any]) -> list[str]:
-    out = result["out"]
-    return [
-        f"Open {out}/index.html",
-        f"Next: lqf predict {out}/model IMAGE",
-        f"      lqf evaluate {out}/model {out}/test.csv",
-    ]
+    return [f"Open {result['out']}/index.html", "Next", *(f"  {command}" for command in commands(result))]
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:

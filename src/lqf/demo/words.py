@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 from lqf.data.text import counted
@@ -36,15 +37,23 @@ def place(result: dict[str, Any]) -> str:
 
 
 def agreement(result: dict[str, Any]) -> str:
-    """How far LQF's leave-one-out error is from its test error, and how far chance would take it."""
-    m = result["models"]["lqf"]
-    gap = 100 * (m["loo_error"] - m["test_error"])
-    chance = 100 * math.hypot(m["loo_standard_error"], m["test_standard_error"])
-    side = "above" if gap > 0 else "below"
+    """How far leave-one-out is from the test, for both models, and how far chance would take it."""
+    gaps = [f"{_gap(m)} for {_the(NAMES[key])}" for key, m in result["models"].items()]
+    full = result["models"]["lqf"]
+    chance = 100 * math.hypot(full["loo_standard_error"], full["test_standard_error"])
     return (
-        f"Leave-one-out needs the training cells only; for LQF it lies {abs(gap):.1f} points {side} the test error "
-        f"(chance alone moves the two apart by {chance:.1f})."
+        f"Leave-one-out needs the training cells only. It lies {' and '.join(gaps)}; chance alone moves two such "
+        f"numbers apart by {chance:.1f}."
     )
+
+
+def _gap(model: dict[str, Any]) -> str:
+    gap = 100 * (model["loo_error"] - model["test_error"])
+    return f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'} the test error"
+
+
+def _the(name: str) -> str:
+    return name if name == NAMES["lqf"] else f"the {name}"
 
 
 def comparison(result: dict[str, Any]) -> str:
@@ -64,3 +73,9 @@ def doubts(result: dict[str, Any]) -> str:
         f"For {unsure} of these {len(cells)} the annotators were unsure themselves (1/3 or 2/3), against "
         f"{percent(train['unsure'] / train['n'], 0)} of all training cells; no model has seen that."
     )
+
+
+def commands(result: dict[str, Any]) -> list[str]:
+    """What can be typed next with the demo's own files."""
+    model, test = (shlex.quote(f"{result['out']}/{name}") for name in ("model", "test.csv"))
+    return [f"lqf predict {model} IMAGE.png", f"lqf evaluate {model} {test}"]

@@ -2,7 +2,7 @@
 
 from lqf.solvers.dense import Dense
 from lqf.solvers.head import Head
-from lqf.solvers.pcg import PCG, DualPCG
+from lqf.solvers.pcg import PCG
 from lqf.solvers.stochastic import SGD, Adam
 
-__all__ = ["PCG", "SGD", "Adam", "Dense", "DualPCG", "Head"]
+__all__ = ["PCG", "SGD", "Adam", "Dense", "Head"]

@@ -1,7 +1,7 @@
 """The closed-form head: ridge regression on frozen features, exact in everything, for every ridge strength at once.
 
-This is LQF restricted to the last layer. It is always solved first: it gives the scale of the ridge, a baseline with its
-exact leave-one-out error, and the head around which the body is linearised.
+This is LQF restricted to the last layer. It is always solved first: it gives the scale of the ridge, a baseline with
+its exact leave-one-out error, and the head around which the body is linearised.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which solver, what it will cost, said before it starts.
 
-The dense dual answers everything exactly and is taken when its kernel fits into memory and its time is bearable; otherwise
-the problem is solved by preconditioned conjugate gradients. Times come from the device itself: one product on a small batch
-and one matrix product are timed, the rest is counting.
+The dense dual answers everything exactly and is taken when its kernel fits into memory and its time is bearable;
+otherwise the problem is solved by preconditioned conjugate gradients. Times come from the device itself: one product
+on a small batch and one matrix product are timed, the rest is counting.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def plan(problem: Problem, asked: str, rates: Rates, memory: int | None = None) 
     if asked == "dense":
         if not fits:
             raise LQFError(
-                f"the dense dual needs {human(dense.bytes)} for {len(problem.targets)} × {problem.model.n_outputs} outputs, "
+                f"the dense dual of {len(problem.targets)} × {problem.model.n_outputs} outputs needs {human(dense.bytes)} "
                 f"and {human(memory)} are free; use solver `pcg`, or `auto`"
             )
         return dense
@@ -93,21 +93,26 @@ def plan(problem: Problem, asked: str, rates: Rates, memory: int | None = None) 
     if fits and dense.seconds <= max(60.0, 2 * pcg.seconds):
         return dense
     reason = (
-        f"dense would take about {_duration(dense.seconds)}" if fits else f"dense needs {human(dense.bytes)}, have {human(memory)}"
+        f"dense would take about {_duration(dense.seconds)}"
+        if fits
+        else f"dense needs {human(dense.bytes)}, have {human(memory)}"
     )
     return Plan(pcg.solver, pcg.seconds, pcg.bytes, pcg.jacobian_bytes, f"{pcg.sentence} ({reason})")
 
 
 def cost_dense(problem: Problem, rates: Rates, memory: int) -> Plan:
     """Kernels of (nC)² float64 entries six times over (two parts, their sum, the factorisation's workspace), and the
-    Jacobian in pieces of at most a third of the memory."""
+    Jacobian in pieces of at most a third of the memory.
+    """
     n, c, d = len(problem.targets), problem.model.n_outputs, problem.model.body.size
     m, item = n * c, problem.targets.element_size()
     kernels = 6 * 8 * m * m
     jacobian = min(m * d * item, max(memory // 3, 1 << 28))
     passes = math.ceil(m * d * item / jacobian)
     gradients = passes * n * (1 + c) / rates.backward_rows * 0.75
-    seconds = gradients + m * m * d / 2 / rates.flops + FACTORISATIONS * 12 * m**3 / rates.flops + 3 * n / rates.product_rows
+    seconds = (
+        gradients + m * m * d / 2 / rates.flops + FACTORISATIONS * 12 * m**3 / rates.flops + 3 * n / rates.product_rows
+    )
     return Plan("dense", seconds, kernels + jacobian, jacobian, _sentence("dense", kernels + jacobian, seconds))
 
 

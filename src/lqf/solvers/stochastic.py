@@ -4,10 +4,10 @@ Both see the sum-form gradient scaled up from a mini-batch B of n rows,
 
     g = −(n/|B|) Σ_{i∈B} s_i J_iᵀ(r_i − J_i δ) + Mδ,
 
-so that its expectation is Hδ − b and the penalty passes through the preconditioner. With P ≈ H the step is
-v ← m·v + P⁻¹g, δ ← δ − η·v. If P were exact, η(1−m)⁻¹ = 1 would be Newton's step; the paper's conservative rule is η = 0.1
-without momentum in the count, on P⁻¹H with eigenvalues near 1. The rate decays to zero along a cosine, which makes the
-iterates converge in spite of the mini-batch noise. Random augmentation draws fresh inputs for every batch.
+so that its expectation is Hδ − b and the penalty passes through the preconditioner. With P ≈ H the step is v ← m·v +
+P⁻¹g, δ ← δ − η·v. If P were exact, η(1−m)⁻¹ = 1 would be Newton's step; the paper's conservative rule is η = 0.1
+without momentum in the count, on P⁻¹H with eigenvalues near 1. The rate decays to zero along a cosine, which makes
+the iterates converge in spite of the mini-batch noise. Random augmentation draws fresh inputs for every batch.
 """
 
 from __future__ import annotations

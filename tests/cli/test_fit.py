@@ -1,0 +1,126 @@
+"""`lqf fit` from end to end, and what it leaves on the disk."""
+
+import inspect
+import re
+import shutil
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from cli.conftest import CLASSES, HEAD, TINY, tree
+from lqf.cli.app import make_parser
+from lqf.cli.fit import VIEWS
+from lqf.data.preprocess import Views
+from lqf.estimator import LQFClassifier
+
+PROMISED = {"n", "classes", "solver", "weight_decay", "loo_error", "loo_level", "relative_residual", "seconds", "run"}
+
+
+@pytest.mark.parametrize("solver", ["auto", "head", "pcg"])
+def test_json_has_what_is_promised_and_stdout_nothing_else(lqf, photos, solver):
+    called = lqf("fit", photos / "train", "-o", "run", *TINY, "--solver", solver, "--json")
+    assert called.code == 0, called.err
+    result = called.json
+    assert result.keys() >= PROMISED
+    assert result["n"] == 18
+    assert result["classes"] == list(CLASSES)
+    assert result["run"] == "run"
+    assert 0 <= result["loo_error"] <= 1
+    assert result["relative_residual"] <= 1e-2
+    assert tree(Path()) == {"run", "run/model.json", "run/weights.safetensors", "run/samples.csv"}
+
+
+@pytest.mark.parametrize("solver", ["sgd", "adam"])
+def test_mini_batch_solvers_take_their_options(lqf, photos, solver):
+    options = ["--epochs", 1, "--minibatch", 9, "--learning-rate", 0.01, "--augment", "crop", "--linearize", "final"]
+    called = lqf("fit", photos / "train", "-o", "run", *TINY, "--solver", solver, *options, "--json")
+    assert called.code == 0, called.err
+    assert called.json["solver"] == solver
+
+
+def test_summary_says_the_main_things_and_what_to_type_next(lqf, photos):
+    called = lqf("fit", photos / "train", "-o", "my run", *HEAD)
+    assert called.code == 0
+    assert "18 images of 3 classes" in called.out
+    for word in ("leave-one-out error", "(exact)", "relative residual", "weight decay", "time", "my run"):
+        assert word in called.out
+    assert "lqf evaluate 'my run' TEST" in called.out
+    assert max(map(len, called.out.splitlines())) <= 80
+
+
+def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
+    args = vars(make_parser().parse_args(["fit", "TRAIN", "-o", "RUN"]))
+    assert set(args) == {"command", "train", "output", "overwrite", "resume", "json"}
+    everything = (
+        "--backbone b --weights w --solver head --pooling avg --weight-decay 1 --body-weight-decay auto --head probe"
+    )
+    everything += (
+        " --form w0 --linearize s --no-leaky --views flip --squash --augment crop --limit-per-class 1 --size 1"
+    )
+    everything += " --device cpu --seed 1 --strict --tol 1 --max-passes 1 --epochs 1 --learning-rate 1 --minibatch 1"
+    everything += " --batch-size 1 --preconditioner kfac"
+    given = set(vars(make_parser().parse_args(["fit", "TRAIN", "-o", "RUN", *everything.split()]))) - set(args)
+    assert given <= set(inspect.signature(LQFClassifier).parameters)
+    assert set(VIEWS) == set(get_args(Views))
+
+
+def test_limit_per_class_and_a_manifest(lqf, photos):
+    rows = [f"{path},{path.parent.name}" for path in sorted((photos / "train").rglob("*.png"))]
+    Path("list.csv").write_text("\n".join(["path,label", *rows]))
+    assert lqf("fit", "list.csv", "-o", "run", *HEAD, "--limit-per-class", 4, "--json").json["n"] == 12
+
+
+def test_an_existing_folder_is_refused_before_any_work(lqf, photos, monkeypatch):
+    lqf("fit", photos / "train", "-o", "run", *HEAD)
+    before = Path("run/model.json").read_bytes()
+    monkeypatch.setattr(LQFClassifier, "fit", lambda *_, **__: pytest.fail("it started"))
+    called = lqf("fit", photos / "train", "-o", "run", *HEAD)
+    assert called.code == 2
+    assert called.out == ""
+    assert re.fullmatch(r"lqf: `run` exists; .*--overwrite.*\n", called.err)
+    assert Path("run/model.json").read_bytes() == before
+
+
+def test_overwrite_replaces_whole_folders_and_only_models(lqf, photos):
+    lqf("fit", photos / "train", "-o", "run", *HEAD)
+    Path("run/notes.txt").write_text("of the old model")
+    assert lqf("fit", photos / "train", "-o", "run", *HEAD, "--limit-per-class", 3, "--overwrite").code == 0
+    assert tree(Path()) == {"run", "run/model.json", "run/weights.safetensors", "run/samples.csv"}
+    assert lqf("evaluate", "run", photos / "test").code == 0
+    Path("mine").mkdir()
+    Path("mine/letter.txt").write_text("dear")
+    called = lqf("fit", photos / "train", "-o", "mine", *HEAD, "--overwrite")
+    assert called.code == 2
+    assert "not replaced even with --overwrite" in called.err
+    assert tree(Path("mine")) == {"letter.txt"}
+
+
+def test_a_failed_fit_leaves_the_old_model(lqf, photos, monkeypatch):
+    lqf("fit", photos / "train", "-o", "run", *HEAD)
+    before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
+    monkeypatch.setattr("lqf.storage.replace_folder", _disk_full)
+    called = lqf("fit", photos / "train", "-o", "run", *HEAD, "--overwrite", "--json")
+    assert called.code == 1
+    assert "No space left" in called.json["error"]
+    assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
+    assert {path.name for path in Path().iterdir()} == {"run"}
+
+
+def _disk_full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_damaged_images_are_listed_and_skipped_or_refused(lqf, photos):
+    shutil.copytree(photos / "train", "train")
+    Path("train/red/0.png").write_bytes(Path("train/red/0.png").read_bytes()[:200])
+    Path("train/red/broken.jpg").write_text("no image")
+    called = lqf("fit", "train", "-o", "run", *HEAD, "--json")
+    assert called.code == 0
+    assert [name for name, _ in called.json["skipped"]] == ["red/0.png", "red/broken.jpg"]
+    assert "red/broken.jpg" in called.err
+    assert called.json["n"] == 17
+    called = lqf("fit", "train", "-o", "strict", *HEAD, "--strict")
+    assert called.code == 2
+    assert "red/0.png" in called.err
+    assert not Path("strict").exists()

@@ -1,0 +1,123 @@
+"""Ctrl-C, SIGTERM and kill -9 during a solve: what was checkpointed is kept, and --resume reaches the same optimum."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.conftest import TINY
+from lqf.objective import Problem
+
+LAST = ["--linearize", "final", "--weight-decay", "1", "--body-weight-decay", "1"]  # a quick problem
+SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5"]
+AFTER = {"none": "product", "kernel": "forward"}
+"""What a step of the solver is made of, by its preconditioner."""
+
+
+def _interrupt(monkeypatch: pytest.MonkeyPatch, name: str, after: int) -> Callable[[], None]:
+    """Ctrl-C during product number ``after`` + 1; returns the way back."""
+    plain, calls = getattr(Problem, name), []
+
+    def product(self, *args, **kwargs):
+        calls.append(1)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(Problem, name, product)
+    return lambda: monkeypatch.setattr(Problem, name, plain)
+
+
+def _scores(lqf, photos) -> list[float]:
+    entries = lqf("predict", "run", photos / "test", "--json").json["predictions"]
+    return [score for e in entries for score in e["scores"].values()]
+
+
+@pytest.mark.parametrize("preconditioner", AFTER)
+def test_resumed_equals_uninterrupted(lqf, photos, monkeypatch, preconditioner):
+    command = ["fit", photos / "train", "-o", "run", *SOLVE, "--preconditioner", preconditioner]
+    assert lqf(*command).code == 0
+    expected = _scores(lqf, photos)
+    restore = _interrupt(monkeypatch, AFTER[preconditioner], after=3)
+    called = lqf(*command, "--overwrite")
+    assert called.code == 130
+    assert called.out == ""
+    assert "kept in `run.checkpoint`" in called.err
+    assert called.err.rstrip().endswith("--overwrite --resume")  # the command to type
+    assert _scores(lqf, photos) == expected  # the old model is still there
+    restore()
+    called = lqf(*command, "--overwrite", "--resume", "--json")
+    assert called.code == 0, called.err
+    assert "resuming" in called.err
+    assert called.json["converged"]
+    assert _scores(lqf, photos) == pytest.approx(expected, abs=15 * 1e-4)
+    assert not Path("run.checkpoint").exists()
+
+
+def test_a_checkpoint_of_another_problem_is_refused_and_without_resume_replaced(lqf, photos, monkeypatch):
+    command = ["fit", photos / "train", "-o", "run", *SOLVE, "--preconditioner", "none"]
+    restore = _interrupt(monkeypatch, "product", after=2)
+    assert lqf(*command, "--json").json["error"].startswith("interrupted; what was solved so far is kept")
+    restore()
+    called = lqf(*command, "--resume", "--seed", 7)
+    assert called.code == 2
+    assert "other data or settings" in called.err
+    assert Path("run.checkpoint").exists()
+    called = lqf(*command)
+    assert called.code == 0
+    assert "`run.checkpoint` of an interrupted fit is being replaced" in called.err
+    assert not Path("run.checkpoint").exists()
+
+
+def test_interrupted_before_the_first_checkpoint(lqf, photos, monkeypatch):
+    monkeypatch.setattr("lqf.fit.Fit.features", _ctrl_c)
+    called = lqf("fit", photos / "train", "-o", "run", *SOLVE, "--resume")
+    assert called.code == 130
+    assert "there is no checkpoint `run.checkpoint`" in called.err
+    assert "interrupted before the first checkpoint" in called.err
+    assert not any(Path().iterdir())
+
+
+def _ctrl_c(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+SUICIDE = """
+import os, signal, sys
+from lqf.checkpoint import Checkpoint
+from lqf.cli import main
+save, saves = Checkpoint.save, []
+
+def save_and_die(self, vectors, state, force=False):
+    save(self, vectors, state, force=True)
+    saves.append(1)
+    if len(saves) == 3:
+        os.kill(os.getpid(), int(sys.argv[1]))
+
+Checkpoint.save = save_and_die
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_process_continues(photos, tmp_path, number):
+    fit = ["fit", str(photos / "train"), "-o", "run", *SOLVE, "--json"]
+    killed = _python("-c", SUICIDE, str(int(number)), *fit, cwd=tmp_path)
+    assert killed.returncode == (-9 if number == signal.SIGKILL else 130), killed.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"run.checkpoint"}
+    done = _python("-m", "lqf", *fit, "--resume", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "resuming" in done.stderr
+    assert json.loads(done.stdout)["converged"]
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+
+
+def _python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200)

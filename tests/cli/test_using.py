@@ -1,0 +1,111 @@
+"""`evaluate` and `predict` with a fitted model."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.conftest import CLASSES
+from lqf import LQFClassifier
+from lqf.cli import evaluate
+
+
+def test_evaluate_agrees_with_the_estimator(lqf, run, photos):
+    called = lqf("evaluate", run, photos / "test", "--json")
+    assert called.code == 0, called.err
+    result = called.json
+    assert result.keys() >= {"n", "error", "per_class", "seconds", "skipped"}
+    assert result["n"] == 12
+    assert {name: c["n"] for name, c in result["per_class"].items()} == dict.fromkeys(CLASSES, 4)
+    assert result["error"] == pytest.approx(np.mean([c["error"] for c in result["per_class"].values()]))
+    assert result["error"] == pytest.approx(1 - LQFClassifier.load(run, device="cpu").score(photos / "test"))
+    assert sum(pair["n"] for pair in result["confusions"]) == round(12 * result["error"])
+
+
+def test_evaluate_prints_a_table(lqf, run, photos):
+    called = lqf("evaluate", run, photos / "test", "--batch-size", 5)
+    assert called.code == 0
+    assert "on 12 images" in called.out
+    for name in CLASSES:
+        assert name in called.out
+    assert max(map(len, called.out.splitlines())) <= 80
+
+
+def test_a_class_that_is_missing_in_the_test_set_is_fine(lqf, run, photos):
+    shutil.copytree(photos / "test" / "red", "test/red")
+    result = lqf("evaluate", run, "test", "--json").json
+    assert list(result["per_class"]) == ["red"]
+
+
+def test_weights_of_a_manifest_count(lqf, run, photos):
+    images = sorted((photos / "test").rglob("*.png"))
+    lines = ["path,label,weight", *(f"{p},{p.parent.name},{int(p.parent.name == 'red')}" for p in images)]
+    Path("test.csv").write_text("\n".join(lines))
+    result = lqf("evaluate", run, "test.csv", "--json").json
+    assert result["error"] == result["per_class"]["red"]["error"]
+    assert result["per_class"]["blue"] == {"n": 4, "error": None}
+
+
+def test_the_worst_classes_come_first_and_not_all_of_them():
+    classes = [f"a class with quite a long name indeed, number {k}" for k in range(40)]
+    labels = np.arange(40).repeat(10)
+    predicted = np.where(np.arange(400) % 10 < labels % 10, (labels + 1) % 40, labels)
+    result = evaluate.measure(classes, labels, predicted, np.ones(400))
+    assert result["error"] == pytest.approx(0.45)
+    text = evaluate.show({**result, "skipped": [("x", "y")], "loo_error": None, "seconds": 100.0})
+    assert max(map(len, text.splitlines())) <= 80
+    errors = [float(word) for word in re.findall(r"([0-9.]+)%", text)][1:-1]  # between the error and the classes' mean
+    assert errors == [90.0] * 4 + [80.0] * 4 + [70.0] * 4 + [60.0] * 4 + [50.0] * 4
+    assert "and 20 classes with no larger error" in text
+    assert "1 image skipped" in text
+
+
+def test_predict_has_one_entry_per_image(lqf, run, photos):
+    red = photos / "test" / "red"
+    called = lqf("predict", run, red, photos / "test" / "blue" / "1.png", red / "0.png", "--json")
+    assert called.code == 0, called.err
+    entries = called.json["predictions"]
+    assert [Path(e["id"]).name for e in entries] == ["0.png", "1.png", "2.png", "3.png", "1.png"]
+    for e in entries:
+        assert set(e["scores"]) == set(e["probabilities"]) == set(CLASSES)
+        assert sum(e["probabilities"].values()) == pytest.approx(1)
+        assert (
+            e["label"] == max(e["scores"], key=e["scores"].get) == max(e["probabilities"], key=e["probabilities"].get)
+        )
+
+
+def test_predict_prints_one_line_per_image(lqf, run, photos):
+    lines = lqf("predict", run, photos / "test").out.splitlines()
+    assert len(lines) == 12
+    assert lines[0].split()[0] == str(photos / "test" / "blue" / "0.png")
+    assert lines[0].split()[1] in CLASSES
+    assert lines[0].endswith("%")
+
+
+def test_a_named_file_that_is_no_image_is_refused(lqf, run, photos):
+    good = photos / "test" / "red" / "0.png"
+    Path("letter.jpg").write_text("Dear all,")
+    Path("cut.png").write_bytes(good.read_bytes()[:300])
+    for bad in ("letter.jpg", "cut.png", "absent.png"):
+        called = lqf("predict", run, good, bad)
+        assert called.code == 2
+        assert called.out == ""
+        assert f"`{bad}`" in called.err.splitlines()[-1]
+
+
+def test_a_damaged_file_in_a_folder_is_skipped_and_listed_or_refused(lqf, run, photos):
+    shutil.copytree(photos / "test" / "red", "new")
+    Path("new/1.png").write_bytes(b"\x89PNG")
+    result = lqf("predict", run, "new", "--json").json
+    assert [name for name, _ in result["skipped"]] == ["new/1.png"]
+    assert result["n"] == 3
+    assert lqf("predict", run, "new", "--strict").code == 2
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_an_unknown_device_is_refused(lqf, run, photos, command):
+    called = lqf(command, run, photos / "test", "--device", "warp")
+    assert called.code == 2
+    assert "there is no device `warp`" in called.err
