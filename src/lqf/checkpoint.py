@@ -42,8 +42,12 @@ class Checkpoint:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         tensors = {k: v.detach().cpu().contiguous() for k, v in vectors.items()}
-        save_file(tensors, beside, metadata={"fingerprint": self._fingerprint, "state": json.dumps(dict(state))})
-        os.replace(beside, self.path)
+        meta = {"fingerprint": self._fingerprint, "state": json.dumps(dict(state))}
+        try:
+            save_file(tensors, beside, metadata=meta)
+            os.replace(beside, self.path)
+        finally:
+            beside.unlink(missing_ok=True)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Vectors and state; None where there is none; LQFError where it is damaged or of another problem."""

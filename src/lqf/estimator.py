@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lqf.backbones import load_backbone
 from lqf.calibration import probabilities
 from lqf.checkpoint import Checkpoint
 from lqf.data import Images, Preprocess, Samples, check_trainable, load_samples, load_unlabelled, open_images
+from lqf.device import resolve_device
 from lqf.errors import LQFError
 from lqf.fit import Fit
 from lqf.fitted import Fitted
@@ -76,7 +78,7 @@ class LQFClassifier:
         augment: str = "none",
         preconditioner: str = "kfac",
         tol: float = 2e-2,
-        max_passes: int = 40,
+        max_passes: int = 32,
         epochs: int = 30,
         learning_rate: float | None = None,
         minibatch: int = 28,
@@ -180,7 +182,7 @@ class LQFClassifier:
             resume: continue from that file.
             progress: where to report, e.g. `lqf.progress.terminal_progress()`.
         """
-        settings, device = self._settings(), _device(self.device)
+        settings, device = self._settings(), resolve_device(self.device)
         samples = load_samples(
             X, y, sample_weight=sample_weight, groups=groups, limit_per_class=self.limit_per_class, seed=self.seed
         )
@@ -239,7 +241,8 @@ class LQFClassifier:
 
     def predict(self, X: Any, *, progress: Progress = SILENT) -> np.ndarray:
         """(N,) predicted classes."""
-        return self.classes_[decide(self._outputs(self._open(X, progress), progress)).numpy()]
+        index = decide(self._outputs(self._open(X, progress), progress)).numpy()
+        return self.classes_[index]
 
     def predict_proba(self, X: Any, *, progress: Progress = SILENT) -> np.ndarray:
         """(N, n_classes) probabilities, calibrated on the leave-one-out outputs."""
@@ -256,6 +259,8 @@ class LQFClassifier:
         """Accuracy on labelled images."""
         samples = load_samples(X, y, sample_weight=sample_weight, classes=self._labels_as_given(y))
         images = self.open(samples, progress=progress)
+        if not images.samples.weights.any():
+            raise LQFError("all sample weights are zero; the accuracy needs at least one image that counts")
         right = decide(self._outputs(images, progress)).numpy() == images.samples.labels
         return float(np.average(right, weights=images.samples.weights))
 
@@ -277,9 +282,8 @@ class LQFClassifier:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the model as a folder of safetensors, JSON and CSV."""
-        params = {
-            k: v if isinstance(v, str | int | float | bool | None) else str(v) for k, v in self.get_params().items()
-        }
+        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params().items()}
+        params = {k: v if isinstance(v, str | int | float | bool | None) else str(v) for k, v in plain.items()}
         storage.save(self._model(), path, settings=params, overwrite=overwrite)
 
     @classmethod
@@ -302,6 +306,8 @@ class LQFClassifier:
         fitted, params = storage.load(path, backbone=backbone, weights=weights)
         if backbone is not None:
             params["backbone"] = backbone
+        if weights is not None:
+            params["weights"] = str(weights)
         known = cls._parameter_names()
         model = cls(**{k: v for k, v in params.items() if k in known and k != "device"}, device=device)
         model._adopt(fitted)
@@ -313,7 +319,8 @@ class LQFClassifier:
         return self.fitted_
 
     def _labels_as_given(self, y: Any) -> Any:
-        return self.classes_ if y is not None else self._model().classes
+        classes = self._model().classes
+        return classes if y is None else self.classes_
 
     def _open(self, X: Any, progress: Progress) -> Images:
         """Images of any source; labels, if it has any, are ignored."""
@@ -325,7 +332,7 @@ class LQFClassifier:
         return self.open(samples, strict=True, progress=progress)
 
     def _outputs(self, images: Images, progress: Progress) -> torch.Tensor:
-        device = _device(self.device)
+        device = resolve_device(self.device)
         return self._model().outputs(
             images,
             device=device,
@@ -335,18 +342,6 @@ class LQFClassifier:
         )
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise LQFError(f"there is no device `{name}`; use `auto`, `cpu` or `cuda`") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise LQFError(f"device `{name}` was asked for, and torch sees no CUDA device; use `auto` or `cpu`")
-    return device
-
-
 def _report_skipped(images: Images, progress: Progress) -> None:
     for sample, reason in images.skipped:
         progress.say(f"skipped `{sample}`: {reason}")
@@ -354,6 +349,6 @@ def _report_skipped(images: Images, progress: Progress) -> None:
 
 def _class_array(classes: tuple[str, ...]) -> np.ndarray:
     """Class names, as integers where they all are integers (arrays were fitted with integer labels)."""
-    if all(c.lstrip("-").isdigit() and str(int(c)) == c for c in classes):
+    if all(re.fullmatch("0|-?[1-9][0-9]*", c) for c in classes):
         return np.array([int(c) for c in classes])
     return np.array(classes)

@@ -81,7 +81,7 @@ class Fit:
         point = self.point(head, head_choice.mu)
         problem = self.problem(point)
         with self._timed("planning"):
-            chosen = plan(problem, self.settings.solver, Rates.measure(problem))
+            chosen = plan(problem, self.settings.solver, Rates.measure(problem), epochs=self.settings.epochs)
             self.progress.say(chosen.sentence)
         state = self._resumed()
         with self._timed("kernel"):

@@ -90,13 +90,14 @@ class Inputs:
         """Keep the frozen prefix's activations if they fit into ``budget`` bytes (default: half of what is free)."""
         if self.prefix is None:
             return False
-        one = self.example(1)
+        one, whole = self.example(1), copy(self)
+        whole.samples = torch.arange(len(self.images))  # rows are looked up by their number over all images
         budget = available_bytes(torch.device("cpu")) // 2 if budget is None else budget
-        if one.numel() * one.element_size() * len(self) > budget:
+        if one.numel() * one.element_size() * len(whole) > budget:
             return False
-        cache = torch.empty((len(self), *one.shape[1:]), dtype=self.dtype)
-        with progress.stage("frozen prefix", total=len(self), unit="rows") as stage:
-            for rows, x in self.batches():
+        cache = torch.empty((len(whole), *one.shape[1:]), dtype=self.dtype)
+        with progress.stage("frozen prefix", total=len(whole), unit="rows") as stage:
+            for rows, x in whole.batches():
                 cache[rows.cpu()] = x.cpu()
                 stage.advance(len(rows))
         self._cache = cache

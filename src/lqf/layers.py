@@ -233,7 +233,7 @@ class Tape:
             return {}
 
         def one(xi: Tensor, ui: Tensor) -> dict[str, Tensor]:
-            _, pull = vjp(lambda w: self.body.call(w, xi[None]), weights)
+            pull = vjp(lambda w: self.body.call(w, xi[None]), weights)[1]
             return pull(ui[None])[0]
 
         return {n: g.flatten(1) for n, g in vmap(one)(x, u).items()}

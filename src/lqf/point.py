@@ -54,13 +54,13 @@ def probe_point(head: Head, mu: float) -> Point:
 def crossfit_point(head: Head, mu: float, *, labels: Tensor, folds: int = 5, seed: int = 0) -> Point:
     """One closed-form head per fold, made without it; groups stay together, classes are spread over the folds.
 
-    μ shrinks with the share of rows that is left, so that the weight decay per sample stays the same.
+    μ shrinks with the weight that is left, so that the weight decay per sample stays the same.
     """
     fold = stratified_folds(head.groups, labels, folds, seed)
     heads = []
     for k in range(int(fold.max()) + 1):
         keep = (fold != k).to(head.features.device)
-        share = float(keep.double().mean())
+        share = float(head.weights[keep].sum() / head.weights.sum())
         heads.append(
             ridge_head(head.features[keep], head.residual.to(keep.device)[keep], head.weights[keep], mu * share)
         )
@@ -68,7 +68,11 @@ def crossfit_point(head: Head, mu: float, *, labels: Tensor, folds: int = 5, see
 
 
 def stratified_folds(groups: Tensor, labels: Tensor, folds: int, seed: int) -> Tensor:
-    """(n,) fold of every row: whole groups, each class dealt out evenly in random order."""
+    """(n,) fold of every row: whole groups, each class dealt out evenly in random order.
+
+    At most ``folds``, and no more than the typical class has groups: with more, a fold would lack some classes, and
+    which of the heads a row uses would give away its label.
+    """
     groups, labels = groups.cpu(), labels.cpu()
     unique, member = torch.unique(groups, return_inverse=True)
     first = torch.full((len(unique),), len(groups)).scatter_reduce(0, member, torch.arange(len(groups)), "amin")
@@ -76,5 +80,6 @@ def stratified_folds(groups: Tensor, labels: Tensor, folds: int, seed: int) -> T
     order = torch.randperm(len(unique), generator=torch.Generator().manual_seed(seed))
     order = order[torch.argsort(of_group[order], stable=True)]
     fold = torch.empty(len(unique), dtype=torch.long)
-    fold[order] = torch.arange(len(unique)) % max(2, min(folds, len(unique)))
+    per_class = torch.unique(of_group, return_counts=True)[1]
+    fold[order] = torch.arange(len(unique)) % max(2, min(folds, int(per_class.median())))
     return fold[member]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from lqf.errors import LQFError
@@ -25,16 +27,24 @@ class Settings:
     Attributes:
         solver: "auto" lets the planner choose between "dense" and "pcg"; "head" trains the last layer only; "sgd" and
             "adam" are the paper's mini-batch modes.
-        pooling: how the last feature map becomes features. weight_decay: λ = μ/N of the head (and of the body, where
-        it has none of its own), or "auto": by leave-one-out. body_weight_decay: λ of the body, or "auto". head: the
-        head at the linearisation point (see `lqf.point`). form: "centred" penalises the head around zero, with two
-        ridge strengths; "w0" is the paper's single λ around w0. linearize: "all", or the first stage of the backbone
-        whose weights may change. alpha: scale of the one-hot targets. augment: random augmentation, for "sgd" and
-        "adam". preconditioner: of "pcg"; "none" is for comparison. tol: relative residual at which PCG stops.
-        max_passes: passes over the data after which PCG gives up. epochs, learning_rate, minibatch: of "sgd" and
-        "adam"; None: the solver's own. draws: random output draws per sample for K-FAC; None: every output exactly.
-        batch_size: rows per batch of a pass; None: by device. dtype: floating-point type of all passes. seed: of
-        every random choice.
+        pooling: how the last feature map becomes features.
+        weight_decay: λ = μ/N of the head (and of the body, where it has none of its own), or "auto": by leave-one-out.
+        body_weight_decay: λ of the body, or "auto".
+        head: the head at the linearisation point (see `lqf.point`).
+        form: "centred" penalises the head around zero, with two ridge strengths; "w0" is the single λ around w0.
+        linearize: "all", or the first stage of the backbone whose weights may change.
+        alpha: scale of the one-hot targets.
+        augment: random augmentation, for "sgd" and "adam".
+        preconditioner: of "pcg"; "none" is for comparison.
+        tol: relative residual at which PCG stops.
+        max_passes: passes over the data after which PCG gives up.
+        epochs: of "sgd" and "adam".
+        learning_rate: of "sgd" and "adam"; None: the solver's own.
+        minibatch: of "sgd" and "adam".
+        draws: random output draws per sample for K-FAC; None: every output exactly.
+        batch_size: rows per batch of a pass; None: by device.
+        dtype: floating-point type of all passes.
+        seed: of every random choice.
     """
 
     solver: str = "auto"
@@ -48,7 +58,7 @@ class Settings:
     augment: str = "none"
     preconditioner: str = "kfac"
     tol: float = 2e-2
-    max_passes: int = 40
+    max_passes: int = 32
     epochs: int = 30
     learning_rate: float | None = None
     minibatch: int = 28
@@ -61,11 +71,10 @@ class Settings:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise LQFError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}")
-        for name in ("weight_decay", "body_weight_decay"):
-            _check_decay(name, getattr(self, name))
-        for name in ("alpha", "tol", "epochs", "minibatch", "max_passes"):
-            if not getattr(self, name) > 0:
-                raise LQFError(f"{name} is {getattr(self, name)!r}; it must be positive")
+        for names, is_good, rule in _RULES:
+            for name in names:
+                if not is_good(getattr(self, name)):
+                    raise LQFError(f"{name} is {getattr(self, name)!r}; {rule}")
         if self.augment != "none" and self.solver not in ("sgd", "adam"):
             raise LQFError(
                 f"augment {self.augment!r} draws new images in every epoch and needs solver `sgd` or `adam`; "
@@ -73,12 +82,31 @@ class Settings:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
+        """JSON values; numpy's numbers (a search over settings gives them) are not."""
+        return {k: v.item() if hasattr(v, "item") else v for k, v in asdict(self).items()}
 
 
-def _check_decay(name: str, value: float | str) -> None:
-    if value == "auto":
-        return
-    if isinstance(value, str | bool) or not 0 < float(value) < float("inf"):
-        raise LQFError(f"{name} is {value!r}; give `auto` or a positive number")
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return _is_whole(value) and value > 0
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, Real) and value is not True and 0 < float(value) < float("inf")
+
+
+_RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (
+        ("weight_decay", "body_weight_decay"),
+        lambda v: _is_positive(v) or (isinstance(v, str) and v == "auto"),
+        "give `auto` or a positive number",
+    ),
+    (("alpha", "tol"), _is_positive, "it must be a positive number"),
+    (("learning_rate",), lambda v: v is None or _is_positive(v), "it must be a positive number, or None"),
+    (("epochs", "minibatch", "max_passes"), _is_count, "it must be a whole number, 1 or more"),
+    (("draws", "batch_size"), lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None"),
+    (("seed",), _is_whole, "it must be a whole number"),
+)

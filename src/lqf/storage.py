@@ -54,8 +54,17 @@ def check_target(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise LQFError(f"`{path}` exists; choose another output folder, or give --overwrite to replace it")
-    if not (path / "model.json").is_file() and not (path.is_dir() and not any(path.iterdir())):
+    if not _is_model(path) and not (path.is_dir() and not any(path.iterdir())):
         raise LQFError(f"`{path}` exists and is not a fitted model; it is not replaced even with --overwrite")
+
+
+def _is_model(path: Path) -> bool:
+    """Whether lqf wrote this folder, by the first words of its model.json: another program's may have that name."""
+    try:
+        meta = json.loads((path / "model.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return isinstance(meta, dict) and meta.get("format") == FORMAT
 
 
 def replace_folder(new: Path, path: Path) -> None:
@@ -117,6 +126,7 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
         "report": fitted.report,
         "files": {n: _sha256(folder / n) for n in ("weights.safetensors", "samples.csv")},
     }
+    meta["sha256"] = _digest(meta)
     (folder / "model.json").write_text(json.dumps(meta, indent=1, allow_nan=False))
 
 
@@ -145,6 +155,8 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise LQFError(
             f"`{path}` has format version {meta.get('version')}, this lqf reads {VERSION}; use a matching lqf"
         )
+    if meta.pop("sha256", None) != _digest(meta):
+        raise LQFError(f"`{path}` is damaged: `model.json` is not what was saved; fit again")
     return meta
 
 
@@ -155,14 +167,16 @@ def _assemble(
     module: nn.Module | None,
     weights: str | Path | None,
 ) -> Fitted:
-    classes = tuple(meta["classes"])
+    spec, classes = meta["backbone"], tuple(meta["classes"])
+    if module is None and spec["name"].startswith("module:"):
+        raise LQFError(f"`{path}` stands on a network of your own ({spec['name'][7:]}); give it again with backbone=")
     train = _read_samples(path / "samples.csv", classes)
     loo = None
     if meta["loo"] is not None:
         labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
         loo = LeaveOneOut(tensors["loo"], labels, w, meta["loo"]["level"], meta["loo"]["note"])
     return Fitted(
-        backbone=rebuild_backbone(meta["backbone"], module=module, weights=weights),
+        backbone=rebuild_backbone(spec, module=module, weights=weights),
         preprocess=Preprocess.from_dict(meta["preprocess"]),
         classes=classes,
         alpha=meta["alpha"],
@@ -190,6 +204,11 @@ def _read_samples(path: Path, classes: tuple[str, ...]) -> TrainingTable:
         groups if any(groups) else None,
         tuple(r["sha256"] for r in rows),
     )
+
+
+def _digest(meta: dict[str, Any]) -> str:
+    """sha256 of model.json's content, however it is laid out."""
+    return hashlib.sha256(json.dumps(meta, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

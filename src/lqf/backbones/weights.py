@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
 import warnings
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -111,7 +110,7 @@ def _read(path: Path) -> State:
         raise LQFError(f"weights come from a .safetensors, .pth, .pt or .bin file; `{path}` is none of them.")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # what a damaged or foreign file raises depends on where its reading fails
         raise LQFError(
             f"`{path}` cannot be read as plain tensors (weights_only): {str(error).splitlines()[0]} "
             "Save its `state_dict()` alone, best as safetensors."

@@ -77,10 +77,11 @@ def _open(args: argparse.Namespace, progress: Progress) -> tuple[Backbone, Image
     """The network on its device, and the source images as it sees them."""
     from lqf.backbones import load_backbone
     from lqf.data import Preprocess, check_trainable, load_samples, open_images
-    from lqf.estimator import LQFClassifier, _device
+    from lqf.device import resolve_device
+    from lqf.estimator import LQFClassifier
 
     model = LQFClassifier().get_params() | vars(args)  # the defaults of `lqf fit`, where they are the same options
-    device = _device(model["device"])
+    device = resolve_device(model["device"])
     samples = load_samples(args.source, progress=progress)
     check_trainable(samples)
     backbone = load_backbone(model["backbone"], weights=model["weights"], seed=model["seed"])

@@ -18,7 +18,7 @@ import lqf
 from lqf.cli import adapt, backbones, demo, evaluate, fit, predict
 from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json
-from lqf.cli.output import print_json, wrapped
+from lqf.cli.output import print_json, shortened, wrapped
 from lqf.errors import LQFError
 from lqf.progress import Progress, terminal_progress
 
@@ -121,7 +121,7 @@ def _fail(sentence: str, code: int, as_json: bool) -> int:
 
 
 def _unexpected(error: Exception) -> str:
-    what = f"{type(error).__name__}: {error}".strip().rstrip(":").splitlines()[0]
+    what = shortened(f"{type(error).__name__}: {error}".strip().rstrip(":").splitlines()[0], 300)
     if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
         return f"the memory did not suffice ({what}); try a smaller --batch-size or --size, or --device cpu"
     hint = "" if os.environ.get("LQF_DEBUG") == "1" else "; LQF_DEBUG=1 shows where"

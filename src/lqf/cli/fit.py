@@ -58,7 +58,7 @@ def _add_problem(group: argparse._ArgumentGroup) -> None:
 
 def _add_solver(group: argparse._ArgumentGroup) -> None:
     _choice(group, "solver", "auto: dense where it is affordable, else pcg; head: the last layer alone")
-    _choice(group, "preconditioner", "of pcg: kernel works in the dual, kfac in the primal")
+    _choice(group, "preconditioner", "of pcg; none is for comparison")
     _value(group, "tol", float, "relative residual at which pcg stops")
     _value(group, "max_passes", int, "passes over the data after which pcg gives up")
     _value(group, "epochs", int, "of sgd and adam")

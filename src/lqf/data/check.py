@@ -12,8 +12,9 @@ from lqf.errors import LQFError
 def check_trainable(samples: Samples) -> None:
     """Refuse samples from which a classifier cannot be trained and checked by leave-one-out.
 
-    That takes two classes or more, each with two images or more: with one, leaving it out leaves a class that was never
-    seen. An image of weight zero counts as absent, as it does in the objective.
+    That takes two classes or more, each with two images or more, and of two groups or more where there are groups: with
+    one, leaving it out leaves a class that was never seen. An image of weight zero counts as absent, as it does in the
+    objective.
 
     Raises:
         LQFError: With the names of the classes or images at fault.
@@ -32,4 +33,18 @@ def check_trainable(samples: Samples) -> None:
         raise LQFError(
             f"{samples.name} has classes with fewer than two images{weight}: {listed(few)}; "
             "add images to them or leave these classes out"
+        )
+    _check_groups(samples)
+
+
+def _check_groups(samples: Samples) -> None:
+    if samples.groups is None:
+        return
+    seen = {(k, g) for k, g, w in zip(samples.labels, samples.groups, samples.weights, strict=True) if w > 0}
+    counts = np.bincount([k for k, _ in seen], minlength=len(samples.classes))
+    alone = [name for name, n in zip(samples.classes, counts, strict=True) if n < 2]
+    if alone:
+        raise LQFError(
+            f"{samples.name} has classes whose images are all in one group: {listed(alone)}; leaving it out leaves a "
+            "class that was never seen. Give smaller groups, or none"
         )

@@ -59,7 +59,7 @@ class Rates:
         ones = torch.ones(len(x), problem.model.n_outputs).to(problem.targets)
         backward = _seconds(lambda: problem.model.adjoint(x, lambda _: ones, fold))
         side = 4096 if problem.targets.is_cuda else 768
-        a = torch.randn(side, side).to(problem.targets)
+        a = problem.targets.new_ones(side, side)  # random numbers would move the user's generator
         return cls(len(x) / fused, len(x) / backward, side**3 / _seconds(lambda: a @ a))
 
 
@@ -76,18 +76,22 @@ def _seconds(function: object, repeats: int = 2) -> float:
     return best
 
 
-def plan(problem: Problem, asked: str, rates: Rates, memory: int | None = None) -> Plan:
-    """Choose between the dense dual and PCG, or cost the one that was ``asked`` for."""
+def plan(problem: Problem, asked: str, rates: Rates, memory: int | None = None, epochs: int = 30) -> Plan:
+    """Choose between the dense dual and PCG, or cost the one that was ``asked`` for (``epochs``: of "sgd", "adam")."""
+    if problem.model.body.size == 0:
+        raise LQFError("the network has no weights below its head to linearise; use solver `head`")
     memory = available_bytes(problem.targets.device) if memory is None else memory
     dense, pcg = cost_dense(problem, rates, memory), cost_pcg(problem, rates)
     fits = dense.bytes <= memory
     if asked == "dense":
         if not fits:
             raise LQFError(
-                f"the dense dual of {len(problem.targets)} × {problem.model.n_outputs} outputs needs {human(dense.bytes)} "
-                f"and {human(memory)} are free; use solver `pcg`, or `auto`"
+                f"the dense dual of {len(problem.targets)} × {problem.model.n_outputs} outputs needs "
+                f"{human(dense.bytes)} and {human(memory)} are free; use solver `pcg`, or `auto`"
             )
         return dense
+    if asked in ("sgd", "adam"):
+        return cost_passes(asked, problem, rates, epochs)
     if asked != "auto":
         return pcg
     if fits and dense.seconds <= max(60.0, 2 * pcg.seconds):
@@ -117,11 +121,16 @@ def cost_dense(problem: Problem, rates: Rates, memory: int) -> Plan:
 
 
 def cost_pcg(problem: Problem, rates: Rates) -> Plan:
-    """About 30 passes, the curvature at the price of four, a few vectors of the problem's size."""
+    """About 30 passes."""
+    return cost_passes("pcg", problem, rates, PCG_PASSES)
+
+
+def cost_passes(solver: str, problem: Problem, rates: Rates, passes: int) -> Plan:
+    """So many passes over the data, the curvature at the price of four more, a few vectors of the problem's size."""
     n, item = len(problem.targets), problem.targets.element_size()
-    seconds = (PCG_PASSES + 4) * n / rates.product_rows
+    seconds = (passes + 4) * n / rates.product_rows
     size = 8 * item * problem.size
-    return Plan("pcg", seconds, size, 1 << 30, _sentence("pcg", size, seconds))
+    return Plan(solver, seconds, size, 1 << 30, _sentence(solver, size, seconds))
 
 
 def _sentence(solver: str, size: int, seconds: float) -> str:

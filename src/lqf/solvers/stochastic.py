@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from lqf.curvature import Preconditioner
+from lqf.errors import LQFError
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
@@ -76,6 +77,10 @@ class Stochastic:
                 if checkpoint:
                     checkpoint(state, k + 1)
         proof: Certificate = certify(problem, state["delta"], tol=self.tol, passes=self.epochs)
+        if not math.isfinite(proof.relative_residual):
+            raise LQFError(
+                f"{self.name} diverged with learning rate {self.learning_rate:g}; give a smaller one, or use `pcg`"
+            )
         return Solution(state["delta"], problem.ridge, self.name, "solved", proof, tuple(history))
 
     def start(self, problem: Problem) -> dict[str, Tensor]:
