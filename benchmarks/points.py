@@ -1,0 +1,59 @@
+"""Which head to linearise around: test error and leave-one-out error of every point, in one run per data set.
+
+    python benchmarks/points.py DATA… [--size 96] [--limit-per-class 150] [--backbone …] [--weights …] [--device cuda]
+
+DATA is a folder with train/ and test/. Leave-one-out should agree with the test error where both come from one
+distribution; a point that has seen the labels says less than that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hardware import hardware, write
+
+from lqf import LQFClassifier
+from lqf.device import resolve_device
+from lqf.progress import terminal_progress
+from lqf.settings import CHOICES
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, nargs="+")
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights")
+    parser.add_argument("--size", type=int)
+    parser.add_argument("--limit-per-class", type=int)
+    parser.add_argument("--forms", nargs="+", default=["centred"], choices=CHOICES["form"])
+    parser.add_argument("--points", nargs="+", default=list(CHOICES["head"]), choices=CHOICES["head"])
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--name", default="points")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    common = {n: getattr(args, n) for n in ("weights", "size", "limit_per_class", "device")}
+    for folder in args.data:
+        runs = [{"solver": "head"}, *({"head": p, "form": f} for f in args.forms for p in args.points)]
+        for options in runs:
+            model = LQFClassifier(args.backbone, **common, **options)
+            report = model.fit(folder / "train", progress=terminal_progress()).report_
+            error = 1 - model.score(folder / "test")
+            kept = ("n", "solver", "loo_error", "loo_level", "loo_note", "relative_residual", "passes", "seconds")
+            rows.append({"data": folder.name, **options, "test_error": error, **{k: report[k] for k in kept}})
+            loo = "–" if report["loo_error"] is None else f"{report['loo_error']:.1%} ({report['loo_level']})"
+            print(f"{folder.name:22s} {options!s:44s} test {error:.1%}   leave-one-out {loo}", flush=True)
+    result = {
+        "backbone": args.backbone,
+        "size": args.size,
+        "rows": rows,
+        "hardware": hardware(resolve_device(args.device)),
+    }
+    print(write(args.name, result, args.out))
+
+
+if __name__ == "__main__":
+    main()
