@@ -72,7 +72,7 @@ def main() -> None:
     fit = Fit(settings, model.fitted_.backbone, images, model.fitted_.preprocess, device)
     features = fit.features()
     head = fit.closed_form_head(features)
-    n = float(fit.weights.sum())
+    n = float(fit.rows.weights.sum())
     ridge = Ridge(report["weight_decay"] * n, args.stronger * report["body_weight_decay"] * n)
     problem = fit.problem(fit.point(head, ridge.head)).with_ridge(ridge)
     result: dict[str, Any] = {"n": len(images), "ridge": vars(ridge), "curves": {}}

@@ -29,13 +29,13 @@ from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
 from lqf.point import Point, crossfit_point, probe_point, random_point
 from lqf.progress import SILENT, Progress
+from lqf.rows import Rows
 from lqf.settings import Settings
 from lqf.solution import Certificate, Level, Solution
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
 from lqf.solvers.planner import Plan, Rates, plan
 from lqf.solvers.stochastic import Stochastic
-from lqf.targets import centre, encode
-from lqf.tune import Choice, Judge, choose_ridge
+from lqf.tune import Choice, choose_ridge
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """A checkpoint: the solver's vectors, and where it was."""
@@ -75,7 +75,7 @@ class Fit:
             features = self.features()
         with self._timed("head"):
             head = self.closed_form_head(features)
-            head_choice = choose_ridge(lambda _: head.ridge, head.residual, self.judge, [1.0], self._fixed_mu())
+            head_choice = choose_ridge(lambda _: head.ridge, head.residual, self.rows.judge, [1.0], self._fixed_mu())
         if self.settings.solver == "head":
             return self._finish_head(head, head_choice, began)
         point = self.point(head, head_choice.mu)
@@ -128,43 +128,9 @@ class Fit:
         return linearized_body(self.backbone.body.to(device=self.device, dtype=self.dtype), self.settings.linearize)
 
     @cached_property
-    def labels(self) -> Tensor:
-        """(N,)."""
-        return torch.tensor(self.images.samples.labels)
-
-    @cached_property
-    def targets(self) -> Tensor:
-        """(n, C) of the rows, float64."""
-        t = encode(self.labels, len(self.images.samples.classes), self.settings.alpha)
-        return t.repeat_interleave(self.images.n_views, 0).to(self.device)
-
-    @cached_property
-    def weights(self) -> Tensor:
-        """(n,) of the rows: the views of an image share its weight."""
-        s = torch.tensor(self.images.samples.weights, dtype=torch.float64)
-        return s.repeat_interleave(self.images.n_views).to(self.device) / self.images.n_views
-
-    @cached_property
-    def groups(self) -> Tensor:
-        """(n,) rows that leave together: the views of an image, the images of a group."""
-        names = self.images.samples.groups
-        if names is None:
-            code = torch.arange(len(self.images))
-        else:
-            number = {g: i for i, g in enumerate(dict.fromkeys(names))}
-            code = torch.tensor([number[g] for g in names])
-        return code.repeat_interleave(self.images.n_views)
-
-    @cached_property
-    def constant(self) -> float:
-        """c of the linear model."""
-        return centre(len(self.images.samples.classes), self.settings.alpha)
-
-    @cached_property
-    def judge(self) -> Judge:
-        """Compares candidates by leave-one-out."""
-        weights = torch.tensor(self.images.samples.weights)
-        return Judge(self.targets, self.labels, weights, self.images.n_views)
+    def rows(self) -> Rows:
+        """Targets, weights and groups of the rows."""
+        return Rows(self.images, self.settings.alpha, self.device)
 
     # --- the stages ---------------------------------------------------------------------------------------------------
 
@@ -182,7 +148,9 @@ class Fit:
 
     def closed_form_head(self, features: Tensor) -> Head:
         """The factorised head problem."""
-        return Head.of(features, self.targets - self.constant, self.weights, self.groups.to(self.device))
+        return Head.of(
+            features, self.rows.targets - self.rows.constant, self.rows.weights, self.rows.groups.to(self.device)
+        )
 
     def point(self, head: Head, mu: float) -> Point:
         """The head(s) at the linearisation point."""
@@ -193,27 +161,32 @@ class Fit:
         return self._crossfit(head, mu)
 
     def _crossfit(self, head: Head, mu: float) -> Point:
-        rows = self.labels.repeat_interleave(self.images.n_views)
+        rows = self.rows.labels.repeat_interleave(self.images.n_views)
         return crossfit_point(head, mu, labels=rows, seed=self.settings.seed)
 
     def problem(self, point: Point) -> Problem:
         """The quadratic problem, still without ridge strengths."""
         heads = point.heads.to(device=self.device, dtype=self.dtype)
-        model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.constant)
+        model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.rows.constant)
         fold = point.fold.to(self.device)
         return Problem(
-            model, self.inputs, self.targets.to(self.dtype), self.weights.to(self.dtype), fold, Ridge(1.0, 1.0)
+            model,
+            self.inputs,
+            self.rows.targets.to(self.dtype),
+            self.rows.weights.to(self.dtype),
+            fold,
+            Ridge(1.0, 1.0),
         )
 
     def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
         """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
         if chosen.solver == "dense":
             budget = chosen.jacobian_bytes
-            return exact_kernels(problem, features, self.groups, budget=budget, progress=self.progress)
+            return exact_kernels(problem, features, self.rows.groups, budget=budget, progress=self.progress)
         return averaged_kernels(
             problem,
             features,
-            self.groups,
+            self.rows.groups,
             budget=available_bytes(self.device) // 3,
             most_samples=MOST_SAMPLES[self.device.type == "cuda"] // self.images.n_views,
             seed=self.settings.seed,
@@ -235,8 +208,8 @@ class Fit:
             mus = [head_mu]
         if fixed is None and self.settings.body_weight_decay != "auto":
             mus = mus or [head_mu]
-            omegas = [float(self.settings.body_weight_decay) * float(self.weights.sum()) / mus[0]]
-        judge = self.judge.of(kernels.samples)
+            omegas = [float(self.settings.body_weight_decay) * float(self.rows.weights.sum()) / mus[0]]
+        judge = self.rows.judge.of(kernels.samples)
         return choose_ridge(kernels.factorise, kernels.residual, judge, omegas, mus, self.progress)
 
     def iterate(self, problem: Problem, features: Tensor, head: Head, state: State | None) -> Solution:
@@ -309,7 +282,11 @@ class Fit:
                 f"the linearisation point has seen the labels, which flatters it by about {100 * bias:.1f} points"
             )
         return LeaveOneOut(
-            self.judge.outputs(choice.e_loo).cpu(), self.labels, self.judge.weights, level, "; ".join(notes)
+            self.rows.judge.outputs(choice.e_loo).cpu(),
+            self.rows.labels,
+            self.rows.judge.weights,
+            level,
+            "; ".join(notes),
         )
 
     def loo_bias(self, point: Point, head: Head, features: Tensor, choice: Choice, chosen: Plan) -> float | None:
@@ -327,7 +304,9 @@ class Fit:
         certificate = Certificate(relative, float("nan"), 1, True, sentence)
         ridge = Ridge(choice.mu, choice.mu)
         solution = Solution(v.reshape(-1), ridge, "head", "exact", certificate)
-        loo = LeaveOneOut(self.judge.outputs(choice.e_loo).cpu(), self.labels, self.judge.weights, "exact")
+        loo = LeaveOneOut(
+            self.rows.judge.outputs(choice.e_loo).cpu(), self.rows.labels, self.rows.judge.weights, "exact"
+        )
         report = self._report(solution, loo, choice, began, point=None, plan="head: closed form")
         return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, report)
 
@@ -343,7 +322,7 @@ class Fit:
             preprocess=self.preprocess,
             classes=samples.classes,
             alpha=self.settings.alpha,
-            constant=self.constant,
+            constant=self.rows.constant,
             head=head,
             point=point,
             stage=self.settings.linearize,
@@ -364,7 +343,7 @@ class Fit:
         plan: str,
         point: str | None,
     ) -> dict[str, Any]:
-        total = float(self.weights.sum())
+        total = float(self.rows.weights.sum())
         body = None if solution.solver == "head" else solution.ridge.body / total
         return {
             "n": len(self.images),
@@ -398,7 +377,7 @@ class Fit:
     def _fixed_mu(self) -> list[float] | None:
         """μ = λ·Σs where the user fixed the weight decay."""
         decay = self.settings.weight_decay
-        return None if decay == "auto" else [float(decay) * float(self.weights.sum())]
+        return None if decay == "auto" else [float(decay) * float(self.rows.weights.sum())]
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -97,7 +97,7 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
         # whatever a library prints is no part of the result
         with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
             result = command.run(args, progress)
-        print_json(result) if as_json else print(command.show(result), flush=True)
+        print_json(result) if as_json else _show(command.show(result))
     except LQFError as error:
         return _fail(str(error), 2, as_json)
     except KeyboardInterrupt as interrupt:
@@ -110,6 +110,12 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
             traceback.print_exc()
         return _fail(_unexpected(error), 1, as_json)
     return 0
+
+
+def _show(text: str) -> None:
+    if sys.stderr.isatty() and sys.stdout.isatty():
+        print(file=sys.stderr)  # apart from the bars
+    print(text, flush=True)
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> int:

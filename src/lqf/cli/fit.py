@@ -138,6 +138,7 @@ def show(result: dict[str, Any]) -> str:
     lines = facts(
         [
             ("leave-one-out error", _leave_one_out(result)),
+            ("  of the head alone", "" if result["solver"] == "head" else percent(result["head_loo_error"])),
             ("solver", f"{result['solver']} on {result['device']}, {counted(result['unknowns'], 'unknown')}"),
             ("relative residual", _residual(result)),
             ("weight decay", _weight_decay(result)),
@@ -158,10 +159,8 @@ def show(result: dict[str, Any]) -> str:
 def _leave_one_out(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
         return "not known for this many images and classes; evaluate on labelled test images"
-    parts = [f"{percent(result['loo_error'])} ({result['loo_level']})"]
-    if result["solver"] != "head":
-        parts.append(f"closed-form head alone: {percent(result['head_loo_error'])}")
-    return "; ".join([*parts, *filter(None, [result["loo_note"]])])
+    level = ", ".join(filter(None, [result["loo_level"], result["loo_note"]]))
+    return f"{percent(result['loo_error'])} ({level})"
 
 
 def _residual(result: dict[str, Any]) -> str:

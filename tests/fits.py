@@ -1,0 +1,116 @@
+"""Small fits for the tests of the estimator and of its stages, and their solution by dense matrices."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from dense import jacobian
+from PIL import Image
+from torch import Tensor, nn
+
+from lqf import LQFClassifier
+from lqf.data import Preprocess, load_samples, open_images
+from lqf.fit import Fit
+from lqf.model import with_one
+from lqf.objective import Problem, Ridge
+
+CPU = torch.device("cpu")
+FIXED = {"weight_decay": 0.1, "body_weight_decay": 0.2}
+"""Weight decays of head and body, where a test compares two fits."""
+
+
+def network(seed: int = 0, n_in: int = 12) -> nn.Module:
+    """Vectors or small arrays -> 2 outputs, in float64; stages `first` and `second` before the `head`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        parts = OrderedDict(
+            flat=nn.Flatten(),
+            first=nn.Linear(n_in, 6),
+            tanh=nn.Tanh(),
+            second=nn.Linear(6, 5),
+            relu=nn.ReLU(),
+            head=nn.Linear(5, 2),
+        )
+        return nn.Sequential(parts).double()
+
+
+def convnet(seed: int = 0) -> nn.Module:
+    """Pictures of any size -> 2 outputs, in float64; stages `conv`, `bn` and `deep`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        parts = OrderedDict(
+            conv=nn.Conv2d(3, 4, 3, stride=2),
+            bn=nn.BatchNorm2d(4),
+            relu=nn.ReLU(),
+            deep=nn.Conv2d(4, 5, 2),
+            tanh=nn.Tanh(),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flat=nn.Flatten(),
+            head=nn.Linear(5, 2),
+        )
+        return nn.Sequential(parts).double()
+
+
+def data(n: int = 18, n_classes: int = 3, *, seed: int = 0, signal: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 3, 4) normal numbers around a mean per class (the same for every seed), and labels in turn."""
+    means = np.random.default_rng(99).normal(size=(n_classes, 3, 4))
+    y = np.arange(n) % n_classes
+    return signal * means[y] + np.random.default_rng(seed).normal(size=(n, 3, 4)), y
+
+
+def pictures(n: int = 12, n_classes: int = 3, *, side: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """(n, side, side, 3) uint8 noise with a brighter channel per class, and labels in turn."""
+    y = np.arange(n) % n_classes
+    x = np.random.default_rng(seed).integers(0, 160, (n, side, side, 3))
+    return (x + 90 * np.eye(3, dtype=int)[y % 3][:, None, None]).astype(np.uint8), y
+
+
+def photos(folder: Path, per_class: int = 4, *, seed: int = 0, classes: tuple[str, ...] = ("blue", "green")) -> Path:
+    """A folder CLASS/*.png of 36 × 36 pixels."""
+    for k, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        x, _ = pictures(per_class, 1, side=36, seed=100 * seed + k)
+        for i, pixels in enumerate(np.roll(x, 2 - k, axis=3)):
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return folder
+
+
+def classifier(**params: Any) -> LQFClassifier:
+    """A dense fit in float64 of the small network, unless told otherwise."""
+    params = {"backbone": network(), "solver": "dense", "device": "cpu", "dtype": "float64", **params}
+    return LQFClassifier(**params)
+
+
+def stages_of(model: LQFClassifier, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Fit:
+    """The stages of the fit of a fitted model, on its data."""
+    fitted = model.fitted_
+    samples = load_samples(x, y, sample_weight=sample_weight, groups=groups)
+    images = open_images(samples, fitted.preprocess)
+    return Fit(model._settings(), fitted.backbone, images, fitted.preprocess, CPU)
+
+
+def problem_of(model: LQFClassifier, fit: Fit) -> Problem:
+    """The quadratic problem that was solved: its linearisation point made again, its ridge strengths as reported."""
+    total = float(fit.weights.sum())
+    mu, body = (model.report_[k] * total for k in ("weight_decay", "body_weight_decay"))
+    point = fit.point(fit.closed_form_head(fit.features()), mu)
+    return fit.problem(point).with_ridge(Ridge(mu, body))
+
+
+def brute_outputs(problem: Problem, delta: Tensor, x: Tensor) -> Tensor:
+    """f(x) = c + b·W̃z̃ + Vz̃ + W J_z δ_body with the mean head W, from the dense Jacobian."""
+    model = problem.model
+    v, body = model.split(delta)
+    w = model.heads.mean(0)
+    z, jac = model.body.value(x), jacobian(model.body, x)
+    moved = torch.einsum("cp,bpd,d->bc", w[:, :-1], jac, body)
+    return model.constant + with_one(z) @ (v + w if model.around_w0 else v).T + moved
+
+
+def opened(x: np.ndarray, y: np.ndarray, preprocess: Preprocess) -> Any:
+    """Images of arrays."""
+    return open_images(load_samples(x, y), preprocess)
