@@ -45,7 +45,8 @@ def _define_missing_operators() -> torch.library.Library | None:
 _TORCHVISION_STUBS = _define_missing_operators()
 
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-_THREADS = max(1, len(os.sched_getaffinity(0)) // _WORKERS) if hasattr(os, "sched_getaffinity") else 1
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+_THREADS = int(os.environ.get("OMP_NUM_THREADS") or max(1, _CORES // _WORKERS))
 
 
 def _find_shared_datasets() -> Path | None:

@@ -17,6 +17,22 @@ def jacobian(body: Linearization, x: Tensor) -> Tensor:
     return torch.cat([jac[n].flatten(2) for n in body.layout.names], -1)
 
 
+def jacobian_by_backward(body: Linearization, x: Tensor) -> Tensor:
+    """(B, O, D), one plain backward pass per sample and output: for real networks, where batching them is slow."""
+    out = []
+    for xi in x.split(1):
+        weights = {n: w.requires_grad_() for n, w in body.weights().items()}
+        z = body.call(weights, xi)[0]
+        grads = [
+            torch.autograd.grad(
+                zo, list(weights.values()), retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            for zo in z
+        ]
+        out.append(torch.stack([body.layout.flatten(g) for g in grads]))
+    return torch.stack(out)
+
+
 def rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     """J (n, C, size) over head and body, r (n, C), s (n,) of a whole problem."""
     model, index = problem.model, torch.arange(len(problem.targets))

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from dense import jacobian
 from PIL import Image
 from torch import Tensor, nn
 
+from dense import jacobian
 from lqf import LQFClassifier
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.fit import Fit
@@ -95,7 +95,7 @@ def stages_of(model: LQFClassifier, x: Any, y: Any, sample_weight: Any = None, g
 
 def problem_of(model: LQFClassifier, fit: Fit) -> Problem:
     """The quadratic problem that was solved: its linearisation point made again, its ridge strengths as reported."""
-    total = float(fit.weights.sum())
+    total = float(fit.rows.weights.sum())
     mu, body = (model.report_[k] * total for k in ("weight_decay", "body_weight_decay"))
     point = fit.point(fit.closed_form_head(fit.features()), mu)
     return fit.problem(point).with_ridge(Ridge(mu, body))

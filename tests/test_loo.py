@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from fits import classifier, data
 
+from fits import classifier, data
 from lqf.calibration import fit_temperature
 from lqf.loo import LeaveOneOut, average_views
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lqf import storage
-from lqf.backbones import load_backbone
+from lqf.backbones import Backbone, load_backbone
 from lqf.calibration import probabilities
 from lqf.checkpoint import Checkpoint
 from lqf.data import Images, Preprocess, Samples, check_trainable, load_samples, load_unlabelled, open_images
@@ -178,17 +178,25 @@ class LQFClassifier:
             y: labels, where X has none.
             sample_weight: (N,) weights of the samples.
             groups: (N,) samples of one group are left out together.
-            checkpoint: file in which a long solve keeps what it has reached.
+            checkpoint: file in which a long solve keeps what it has reached; it stays until you delete it, so that a
+                model that could not be saved is not lost.
             resume: continue from that file.
             progress: where to report, e.g. `lqf.progress.terminal_progress()`.
         """
         settings, device = self._settings(), resolve_device(self.device)
         samples = load_samples(
-            X, y, sample_weight=sample_weight, groups=groups, limit_per_class=self.limit_per_class, seed=self.seed
+            X,
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            limit_per_class=self.limit_per_class,
+            seed=self.seed,
+            progress=progress,
         )
         samples = samples.select(np.flatnonzero(samples.weights > 0))  # weight zero is absent
         check_trainable(samples)
         backbone = load_backbone(self.backbone, weights=self.weights, leaky=self.leaky, seed=self.seed)
+        _check_pooling(self.pooling, backbone)
         preprocess = Preprocess(
             size=backbone.size if self.size is None else self.size,
             interpolation=backbone.interpolation,
@@ -204,8 +212,6 @@ class LQFClassifier:
         if checkpoint is not None:
             keep = Checkpoint(Path(checkpoint), self._fingerprint(images, backbone.spec, preprocess))
         self._adopt(Fit(settings, backbone, images, preprocess, device, keep, resume, progress).run())
-        if keep:
-            keep.remove()
         return self
 
     def _settings(self) -> Settings:
@@ -339,6 +345,14 @@ class LQFClassifier:
             batch_size=self.batch_size or (128 if device.type == "cuda" else 16),
             dtype=torch.float64 if self.dtype == "float64" else torch.float32,
             progress=progress,
+        )
+
+
+def _check_pooling(pooling: str, backbone: Backbone) -> None:
+    """`auto` is the backbone's own pooling, an average in all built-in ones."""
+    if pooling == "avg" and not hasattr(backbone.body, "pool"):
+        raise LQFError(
+            f"pooling `avg` can be chosen for built-in backbones; `{backbone.name}` pools in its own way, use `auto`"
         )
 
 

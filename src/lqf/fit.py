@@ -6,7 +6,7 @@ features -> closed-form head -> linearisation point -> plan -> weight decay -> s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -34,7 +34,7 @@ from lqf.settings import Settings
 from lqf.solution import Certificate, Level, Solution
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
 from lqf.solvers.planner import Plan, Rates, plan
-from lqf.solvers.stochastic import Stochastic
+from lqf.solvers.stochastic import StateCheckpoint, Stochastic
 from lqf.tune import Choice, choose_ridge
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
@@ -256,7 +256,7 @@ class Fit:
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
-    def _keep(self, problem: Problem) -> Callable[..., None]:
+    def _keep(self, problem: Problem) -> StateCheckpoint:
         def keep(vectors: dict[str, Tensor], at: int, last: bool = False) -> None:
             if self.checkpoint:
                 self.checkpoint.save(vectors, {"at": at, "ridge": asdict(problem.ridge)}, force=last)
@@ -354,6 +354,7 @@ class Fit:
             "plan": plan,
             "point": point,
             "form": self.settings.form,
+            "pooling": "avg" if hasattr(self.backbone.body, "pool") else "the backbone's own",
             "weight_decay": solution.ridge.head / total,
             "body_weight_decay": body,
             "loo_error": None if loo is None else loo.error,

@@ -68,6 +68,9 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if hasattr(value, "item"):  # a search over settings gives numpy's numbers, which are no JSON
+                object.__setattr__(self, name, value.item())
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise LQFError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}")
@@ -82,8 +85,8 @@ class Settings:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; numpy's numbers (a search over settings gives them) are not."""
-        return {k: v.item() if hasattr(v, "item") else v for k, v in asdict(self).items()}
+        """JSON values."""
+        return asdict(self)
 
 
 def _is_whole(value: object) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -126,8 +127,18 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
         "report": fitted.report,
         "files": {n: _sha256(folder / n) for n in ("weights.safetensors", "samples.csv")},
     }
+    meta = _finite(meta)
     meta["sha256"] = _digest(meta)
     (folder / "model.json").write_text(json.dumps(meta, indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_samples(fitted: Fitted, path: Path) -> None:

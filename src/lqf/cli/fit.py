@@ -95,6 +95,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     try:
         model.fit(args.train, checkpoint=checkpoint, resume=args.resume, progress=progress)
         model.save(out, overwrite=args.overwrite)
+        checkpoint.unlink(missing_ok=True)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(args, checkpoint, before)) from None
     return {**model.report_, "run": out}

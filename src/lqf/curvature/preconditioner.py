@@ -80,7 +80,8 @@ def _pieces(
 ) -> Iterator[Piece]:
     """Batches with their draws; with ``share`` below 1 only about that part of the batches, evenly spread."""
     c, due = problem.model.n_outputs, 0.0
-    with progress.stage("curvature (K-FAC)", total=int(share * len(problem.targets)), unit="rows") as stage:
+    name = "curvature (K-FAC)" if share == 1 else "curvature (eigenvalues)"
+    with progress.stage(name, total=int(share * len(problem.targets)), unit="rows") as stage:
         for rows, x in problem.inputs.batches():
             due += share
             if due < 1 - 1e-9:

@@ -86,40 +86,40 @@ def conjugate_gradients(
     history = [Step(passes, 0.0, relative)]
     p = r_old = None
     rz_old, steps, is_true = 0.0, 0, True
-    with progress.stage("solving", total=max_passes, unit="passes") as stage:
-        stage.advance(passes, residual=relative)
-        while not (relative <= tol and is_true) and passes + operator.product_passes <= max_passes:
-            z = precondition(r)
-            rz = dot(r, z)
-            beta = 0.0 if r_old is None else max(0.0, (rz - dot(r_old, z)) / rz_old)
-            p = z if p is None else z + beta * p
-            r_old, rz_old = r, rz
-            ap = _interruptible(operator, p, x, passes, keep)
-            step = dot(r, p) / dot(p, ap)
-            x, r, is_true = x + step * p, r - step * ap, False
-            before, passes, steps = passes, passes + operator.product_passes, steps + 1
-            relative = dot(r, r) ** 0.5 / b_norm
-            if relative <= tol or steps % refresh == 0:
-                r, is_true = _true_residual(operator, x), True
-                relative, passes = dot(r, r) ** 0.5 / b_norm, passes + operator.residual_passes
-            history.append(Step(passes, time.perf_counter() - began, relative))
-            stage.advance(passes - before, residual=relative)
-            if keep:
-                keep(x, passes)
+    try:
+        with progress.stage("solving", total=max_passes, unit="passes") as stage:
+            stage.advance(passes, residual=relative)
+            while not (relative <= tol and is_true) and passes + operator.product_passes <= max_passes:
+                z = precondition(r)
+                rz = dot(r, z)
+                beta = 0.0 if r_old is None else max(0.0, (rz - dot(r_old, z)) / rz_old)
+                p = z if p is None else z + beta * p
+                r_old, rz_old = r, rz
+                ap = _product(operator, p)
+                step = dot(r, p) / dot(p, ap)
+                x, r, is_true = x + step * p, r - step * ap, False
+                before, passes, steps = passes, passes + operator.product_passes, steps + 1
+                relative = dot(r, r) ** 0.5 / b_norm
+                if relative <= tol or steps % refresh == 0:
+                    r, is_true = _true_residual(operator, x), True
+                    relative, passes = dot(r, r) ** 0.5 / b_norm, passes + operator.residual_passes
+                history.append(Step(passes, time.perf_counter() - began, relative))
+                stage.advance(passes - before, residual=relative)
+                if keep:
+                    keep(x, passes)
+    except KeyboardInterrupt:
+        if keep:
+            keep(x, passes, last=True)
+        raise
     if not is_true:
         r, passes = _true_residual(operator, x), passes + operator.residual_passes
         history.append(Step(passes, time.perf_counter() - began, dot(r, r) ** 0.5 / b_norm))
     return Reached(x, r, passes, tuple(history))
 
 
-def _interruptible(operator: Operator, p: Tensor, x: Tensor, passes: int, keep: Keep | None) -> Tensor:
-    try:
-        with matmul_precision(fast=True):
-            return operator.product(p)
-    except KeyboardInterrupt:
-        if keep:
-            keep(x, passes, last=True)
-        raise
+def _product(operator: Operator, p: Tensor) -> Tensor:
+    with matmul_precision(fast=True):
+        return operator.product(p)
 
 
 def _true_residual(operator: Operator, x: Tensor) -> Tensor:

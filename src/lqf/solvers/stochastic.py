@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,7 +28,13 @@ from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
 from lqf.solution import Certificate, Solution, Step, certify
 
-StateCheckpoint = Callable[[dict[str, Tensor], int], None]
+
+class StateCheckpoint(Protocol):
+    """Called with the solver's vectors after every epoch; ``last`` when the solve is being interrupted."""
+
+    def __call__(self, vectors: dict[str, Tensor], at: int, last: bool = False) -> None:
+        """Keep them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -67,15 +74,22 @@ class Stochastic:
         began = time.perf_counter()
         state = self.start(problem) if state is None else state
         history: list[Step] = []
-        with progress.stage(f"solving ({self.name})", total=self.epochs, unit="epochs") as stage:
-            stage.advance(epoch)
-            for k in range(epoch, self.epochs):
-                with matmul_precision(fast=True):
-                    self._epoch(problem, preconditioner, state, k)
-                history.append(Step(k + 1, time.perf_counter() - began, None))
-                stage.advance(1)
-                if checkpoint:
-                    checkpoint(state, k + 1)
+        kept: tuple[dict[str, Tensor], int] | None = None
+        try:
+            with progress.stage(f"solving ({self.name})", total=self.epochs, unit="epochs") as stage:
+                stage.advance(epoch)
+                for k in range(epoch, self.epochs):
+                    with matmul_precision(fast=True):
+                        self._epoch(problem, preconditioner, state, k)
+                    history.append(Step(k + 1, time.perf_counter() - began, None))
+                    stage.advance(1)
+                    if checkpoint:
+                        kept = {n: t.clone() for n, t in state.items()}, k + 1
+                        checkpoint(*kept)
+        except KeyboardInterrupt:
+            if checkpoint and kept:
+                checkpoint(*kept, last=True)
+            raise
         proof: Certificate = certify(problem, state["delta"], tol=self.tol, passes=self.epochs)
         if not math.isfinite(proof.relative_residual):
             raise LQFError(

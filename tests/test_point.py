@@ -1,0 +1,130 @@
+"""Heads at the linearisation point: which labels they have seen."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fits import classifier
+from lqf.model import with_one
+from lqf.point import crossfit_point, probe_point, random_point, stratified_folds
+from lqf.solvers import Head
+from lqf.targets import centre, encode
+
+N, P, C, MU = 24, 6, 3, 0.8
+LABELS = torch.arange(N) % C
+
+
+def features(seed: int = 0) -> Tensor:
+    return torch.randn(N, P, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def head(labels: Tensor = LABELS, weights: Tensor | None = None, groups: Tensor | None = None) -> Head:
+    residual = encode(labels, C, 15.0) - centre(C, 15.0)
+    weights = torch.ones(N, dtype=torch.float64) if weights is None else weights
+    return Head.of(features(), residual, weights, torch.arange(N) if groups is None else groups)
+
+
+def normal_equations(h: Head, keep: Tensor, mu: float) -> Tensor:
+    """(C, p+1) from the rows in ``keep``."""
+    z, r, s = with_one(h.features)[keep], h.residual[keep], h.weights[keep, None]
+    return torch.linalg.solve(z.T @ (s * z) + mu * torch.eye(P + 1).double(), z.T @ (s * r)).T
+
+
+def test_random_is_blind_to_the_labels() -> None:
+    a, b = random_point(head(), seed=3), random_point(head(LABELS.flip(0)), seed=3)
+    assert torch.equal(a.heads, b.heads)
+    assert not torch.equal(a.heads, random_point(head(), seed=4).heads)
+    assert a.heads.shape == (1, C, P + 1)
+    assert not a.heads[..., -1].any()
+    assert a.fold.tolist() == [0] * N
+
+
+def test_random_has_the_scale_of_a_new_layer() -> None:
+    wide = Head.of(torch.zeros(4, 400), torch.zeros(4, 50), torch.ones(4), torch.arange(4))
+    assert float(random_point(wide, 0).heads[..., :-1].std()) == pytest.approx(1 / 20, rel=0.02)
+
+
+def test_probe_is_the_closed_form_head_of_all_rows() -> None:
+    h = head(weights=torch.rand(N, dtype=torch.float64) + 0.5)
+    point = probe_point(h, MU)
+    torch.testing.assert_close(point.heads[0], normal_equations(h, torch.ones(N, dtype=bool), MU))
+    assert point.fold.tolist() == [0] * N
+
+
+def test_crossfit_is_the_closed_form_head_of_the_other_folds() -> None:
+    h = head(weights=torch.rand(N, dtype=torch.float64) + 0.5)
+    point = crossfit_point(h, MU, labels=LABELS)
+    assert len(point.heads) == 5
+    for k, made in enumerate(point.heads):
+        keep = point.fold != k
+        share = float(h.weights[keep].sum() / h.weights.sum())  # so that λ = μ/Σs stays
+        torch.testing.assert_close(made, normal_equations(h, keep, MU * share))
+
+
+def test_crossfit_heads_have_not_seen_their_fold() -> None:
+    """Given the folds, other labels of fold k's rows change every head but k's."""
+    before = crossfit_point(head(), MU, labels=LABELS)
+    for k in range(len(before.heads)):
+        changed = torch.where(before.fold == k, (LABELS + 1) % C, LABELS)
+        after = crossfit_point(head(changed), MU, labels=LABELS)
+        same = [torch.equal(a, b) for a, b in zip(before.heads, after.heads, strict=True)]
+        assert same == [j == k for j in range(len(before.heads))]
+
+
+def test_a_duplicate_in_the_same_group_equals_weight_two() -> None:
+    heavy = head(weights=torch.tensor([2.0] + [1.0] * (N - 1), dtype=torch.float64))
+    z, r = (torch.cat([t, t[:1]]) for t in (heavy.features, heavy.residual))
+    twice = Head.of(z, r, torch.ones(N + 1, dtype=torch.float64), torch.tensor([*range(N), 0]))
+    a = crossfit_point(heavy, MU, labels=LABELS)
+    b = crossfit_point(twice, MU, labels=torch.cat([LABELS, LABELS[:1]]))
+    assert torch.equal(a.fold, b.fold[:-1])
+    torch.testing.assert_close(a.heads, b.heads)
+
+
+def test_folds_are_stratified() -> None:
+    labels = torch.tensor([0] * 23 + [1] * 11 + [2] * 6)[torch.randperm(40)]
+    fold = stratified_folds(torch.arange(40), labels, 5, seed=0)
+    table = torch.stack([torch.bincount(fold[labels == c], minlength=5) for c in range(3)])
+    assert torch.equal(table.sum(1), torch.tensor([23, 11, 6]))
+    assert int((table.amax(1) - table.amin(1)).max()) <= 1
+    assert int(table.sum(0).max() - table.sum(0).min()) <= 1
+
+
+def test_folds_depend_on_the_seed_alone() -> None:
+    groups = torch.arange(N)
+    assert torch.equal(stratified_folds(groups, LABELS, 5, 1), stratified_folds(groups, LABELS, 5, 1))
+    assert not torch.equal(stratified_folds(groups, LABELS, 5, 1), stratified_folds(groups, LABELS, 5, 2))
+
+
+def test_groups_stay_in_one_fold() -> None:
+    groups = torch.randint(0, 15, (60,)) * 7  # any numbers
+    fold = stratified_folds(groups, groups % 2, 5, seed=0)
+    assert all(len(fold[groups == g].unique()) == 1 for g in groups.unique())
+    assert len(fold.unique()) == 5
+
+
+@pytest.mark.parametrize("per_class", [2, 3, 4])
+def test_every_fold_has_every_class_where_groups_are_few(per_class: int) -> None:
+    """Else the head that a row uses would tell its class."""
+    groups = torch.arange(3 * per_class).repeat_interleave(4)
+    fold = stratified_folds(groups, groups % 3, 5, seed=0)
+    assert int(fold.max()) + 1 == per_class
+    assert all(len((groups % 3)[fold == k].unique()) == 3 for k in range(per_class))
+
+
+def test_one_small_class_does_not_take_the_folds_from_the_others() -> None:
+    labels = torch.tensor([0, 0] + [1] * 20 + [2] * 20)
+    fold = stratified_folds(torch.arange(42), labels, 5, seed=0)
+    assert int(fold.max()) == 4
+    assert len(fold[:2].unique()) == 2
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_leave_one_out_of_noise_is_not_better_than_chance(n_classes: int) -> None:
+    """Two groups per class, labels that mean nothing: nobody can predict them."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(2 * n_classes), 8)
+    model = classifier().fit(rng.normal(size=(len(groups), 12)), groups % n_classes, groups=groups)
+    assert model.report_["point"] == "crossfit"
+    assert model.leave_one_out().error > 0.9 * (1 - 1 / n_classes)

@@ -1,0 +1,70 @@
+"""Every setting has a default and, where it is wrong, a sentence."""
+
+import inspect
+import json
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lqf import LQFClassifier
+from lqf.errors import LQFError
+from lqf.settings import CHOICES, Settings
+
+NAN, INF = float("nan"), float("inf")
+WRONG: dict[str, list[Any]] = {
+    **{name: ["nonsense", None, 3, ""] for name in CHOICES},
+    "weight_decay": [0, -1.0, NAN, INF, "auot", None, True, [1.0]],
+    "body_weight_decay": [0.0, -3, "none", None],
+    "alpha": [0, -15.0, NAN, INF, "15", None],
+    "tol": [0.0, -1e-2, NAN, "1e-2", None],
+    "learning_rate": [0, -0.1, INF, "0.1"],
+    "epochs": [0, -1, 2.5, None, "3", True],
+    "minibatch": [0, 2.5, None],
+    "max_passes": [0, -1, 1.5],
+    "draws": [0, -2, 2.5, "all"],
+    "batch_size": [0, -16, 1.5],
+    "seed": [1.5, None, "a"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in WRONG.items() for v in values])
+def test_a_wrong_setting_is_named_with_what_it_may_be(name: str, value: Any) -> None:
+    with pytest.raises(LQFError) as error:
+        Settings(**{name: value})
+    sentence = str(error.value)
+    assert sentence.startswith(f"{name} is {value!r}; ")
+    for choice in CHOICES.get(name, ()):
+        assert choice in sentence
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in CHOICES.items() for v in values])
+def test_every_choice_can_be_made(name: str, value: str) -> None:
+    settings = Settings(**{"solver": "sgd", name: value})
+    assert getattr(settings, name) == value
+
+
+def test_augmentation_needs_a_solver_that_sees_new_images() -> None:
+    for solver in ("auto", "head", "dense", "pcg"):
+        with pytest.raises(LQFError, match="needs solver `sgd` or `adam`"):
+            Settings(augment="crop", solver=solver)
+    assert Settings(augment="crop", solver="adam").augment == "crop"
+
+
+def test_settings_are_json_also_from_numpy() -> None:
+    settings = Settings(alpha=np.float32(2.0), seed=np.int64(3), epochs=np.int32(4), draws=None)
+    back = Settings(**json.loads(json.dumps(settings.to_dict())))
+    assert back == Settings(alpha=2.0, seed=3, epochs=4, draws=None)
+    assert Settings().to_dict() == asdict(Settings())
+
+
+def test_the_classifier_takes_every_setting_with_the_same_default() -> None:
+    arguments = inspect.signature(LQFClassifier.__init__).parameters
+    for field in fields(Settings):
+        assert arguments[field.name].default == field.default, field.name
+
+
+def test_every_setting_is_explained() -> None:
+    text = inspect.getdoc(Settings) or ""
+    assert [f.name for f in fields(Settings) if f"\n    {f.name}: " not in text] == []
