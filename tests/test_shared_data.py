@@ -1,4 +1,4 @@
-"""On real images: the closed-form head learns, and its leave-one-out error is a fair forecast."""
+"""On real images: the closed-form head learns, and its leave-one-out error does not flatter."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from lqf import LQFClassifier
 pytestmark = pytest.mark.shared_data
 
 
-def test_leave_one_out_forecasts_the_test_error(shared_datasets: Path) -> None:
+def test_leave_one_out_does_not_flatter(shared_datasets: Path) -> None:
     model = LQFClassifier(solver="head", size=96, limit_per_class=5)
     model.fit(shared_datasets / "oxford_flowers102" / "train")
     error = 1 - model.score(shared_datasets / "oxford_flowers102" / "test")
     assert error < 0.5  # 102 classes, five images each
-    assert abs(model.leave_one_out().error - error) < 0.1
+    assert model.leave_one_out().error > error - 0.05  # four of five images of a class are left: rather too high
 
 
 def test_the_body_helps_or_is_left_alone(shared_datasets: Path) -> None:
