@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import lqf
 from lqf.cli import adapt, backbones, demo, evaluate, fit, predict
-from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
+from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json
 from lqf.cli.output import print_json, shortened, wrapped
 from lqf.errors import LQFError
@@ -74,6 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         make_parser().print_help(sys.stderr)
         return _fail("name a command", 2, as_json)
     args.words = words
+    share_cores()
     return _run(COMMANDS[args.command], args, as_json)
 
 

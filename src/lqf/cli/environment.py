@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import warnings
@@ -10,6 +11,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from lqf.progress import Progress
+
+
+def share_cores() -> None:
+    """Let torch's idle threads sleep instead of spin; to be called before torch is imported.
+
+    Spinning wins little on a machine of one's own and loses a factor of ten where another program wants the cores.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 
 @contextmanager
