@@ -156,6 +156,20 @@ def test_resuming_really_starts_from_the_checkpoint(tmp_path: Path, monkeypatch:
     assert len(calls) <= whole // 4
 
 
+def test_the_weight_decay_of_the_checkpoint_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a solve with one weight decay is no start of another."""
+    file, params = tmp_path / "fit.checkpoint", {"weight_decay": "auto", "body_weight_decay": "auto"}
+    expected = pcg(**params).fit(X, Y).report_["body_weight_decay"]
+    with monkeypatch.context() as patch:
+        interrupt(patch, "product", at=4)
+        with pytest.raises(KeyboardInterrupt):
+            pcg(**params).fit(X, Y, checkpoint=file)
+    monkeypatch.setattr("lqf.kernels.RATIOS", (7.0,))  # would choose something else now
+    assert pcg(**params).fit(X, Y).report_["body_weight_decay"] != pytest.approx(expected)
+    resumed = pcg(**params).fit(X, Y, checkpoint=file, resume=True)
+    assert resumed.report_["body_weight_decay"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("change", ["seed", "weight_decay", "data", "labels", "weights", "groups", "backbone"])
 def test_a_fit_of_something_else_does_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     file = tmp_path / "fit.checkpoint"
