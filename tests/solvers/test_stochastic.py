@@ -140,6 +140,18 @@ def test_adam_does_not_depend_on_the_scale_of_the_gradient() -> None:
     assert float(a.abs().max()) <= 15 * 0.01 * 1.5  # about the rate in each step
 
 
+def test_adams_update_is_torchs() -> None:
+    solver, state = Adam(), Adam().start(problem())
+    w = torch.zeros_like(state["delta"], requires_grad=True)
+    theirs = torch.optim.Adam([w], lr=0.3, eps=0)
+    for step in range(1, 6):
+        g = torch.randn_like(w).detach()
+        solver.update(state, g, 0.3, step)
+        w.grad = g
+        theirs.step()
+    torch.testing.assert_close(state["delta"], w.detach(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("solver", [SGD(epochs=5, batch_size=5), Adam(epochs=5, batch_size=5)])
 def test_every_epoch_can_be_resumed_bit_for_bit(solver: Stochastic) -> None:
     p = problem()
