@@ -15,7 +15,7 @@ demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of res
 
 # one thread per process, so that the processes do not compete for the cores
 test: lint  ## lint, then all tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 lint: $(DEV)  ## style, formatting, types
 	$(BIN)/ruff check $(CODE)

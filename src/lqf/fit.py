@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
+from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
 from lqf.curvature import Preconditioner, precondition
 from lqf.data import Images, Preprocess
@@ -100,7 +101,9 @@ class Fit:
         report = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
         v, delta = problem.model.split(solution.delta)
         mean = problem.model.heads.mean(0)
-        return self._fitted(v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, report)
+        return self._fitted(
+            v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, self._beta(kernels, choice), report
+        )
 
     # --- the data as rows ---------------------------------------------------------------------------------------------
 
@@ -276,7 +279,7 @@ class Fit:
         if len(kernels.samples) < len(self.images):
             return None
         level: Level = "exact" if kernels.exact else "estimated"
-        notes = [] if kernels.exact else ["by the kernel averaged over the outputs"]
+        notes = [] if kernels.exact else ["roughly, by the kernel averaged over the outputs"]
         if bias is not None:
             notes.append(
                 f"the linearisation point has seen the labels, which flatters it by about {100 * bias:.1f} points"
@@ -288,6 +291,11 @@ class Fit:
             level,
             "; ".join(notes),
         )
+
+    def _beta(self, kernels: Kernels, choice: Choice) -> float:
+        """Inverse temperature of the probabilities, from leave-one-out of the samples that the kernels cover."""
+        judge = self.rows.judge.of(kernels.samples)
+        return fit_temperature(judge.outputs(choice.e_loo), judge.labels, judge.weights)[0]
 
     def loo_bias(self, point: Point, head: Head, features: Tensor, choice: Choice, chosen: Plan) -> float | None:
         """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
@@ -308,14 +316,13 @@ class Fit:
             self.rows.judge.outputs(choice.e_loo).cpu(), self.rows.labels, self.rows.judge.weights, "exact"
         )
         report = self._report(solution, loo, choice, began, point=None, plan="head: closed form")
-        return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, report)
+        return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, loo.temperature()[0], report)
 
     def _fitted(
-        self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, report: dict[str, Any]
+        self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, beta: float, report: dict[str, Any]
     ) -> Fitted:
         samples = self.images.samples
         train = TrainingTable(samples.ids, samples.labels, samples.weights, samples.groups, self.images.hashes)
-        beta = loo.temperature()[0] if loo else 1.0
         head, point, delta = (t.detach().to("cpu", self.dtype) for t in (head, point, delta))
         return Fitted(
             backbone=self.backbone,

@@ -79,7 +79,7 @@ def body_kernel(
         per_row: R.
         budget: bytes for the part of the Jacobian held at a time.
         joint: True: all (row, r) pairs against each other, (nR, nR), row-major in (row, r). False: the R kernels
-            between equal r, averaged: (n, n).
+            between equal r, averaged: (n, n); an average of several is an estimate anyway and may use TF32.
         progress: where to report.
     """
     n = len(problem.targets)
@@ -92,11 +92,11 @@ def body_kernel(
         for group in groups:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
             for index, x in problem.inputs.batches():
-                with matmul_precision(fast=not joint):
+                with matmul_precision(fast=per_row > 1 and not joint):
                     _gradients(tape, group, x, cotangents(index), rows, index)
                 stage.advance(len(index))
             for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
-                add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=not joint)
+                add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
             del rows
     return kernel
 
