@@ -12,6 +12,7 @@ and their per-sample gradients come from automatic differentiation, slower but f
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from lqf.linearize import Linearization
 
 
 @dataclass
-class Layer:
+class Layer(ABC):
     """One layer with a rule.
 
     Attributes:
@@ -41,17 +42,17 @@ class Layer:
     weight: str | None
     bias: str | None
 
+    @abstractmethod
     def patches(self, a: Tensor) -> Tensor:
         """Input as (B, groups, p, L): what each output position multiplies, without the bias's 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def grads(self, g: Tensor) -> Tensor:
         """Gradient at the output as (B, groups, o, L)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def explains(self, a: Tensor, y: Tensor) -> bool:
         """Whether the rule's own forward pass reproduces the layer's output (a subclass may do more)."""
-        raise NotImplementedError
 
     def per_sample(self, a: Tensor, g: Tensor, part: slice = slice(None)) -> dict[str, Tensor]:
         """Gradient of every sample for each of the layer's weights: name -> (B, size).
