@@ -10,7 +10,6 @@ import torch
 from lqf import LQFClassifier, LQFError
 from lqf.demo import run_demo, show
 from lqf.demo.folder import check_output, output_folder
-from lqf.demo.run import run_cells
 
 pytest.importorskip("jinja2")
 needs_cells = pytest.mark.skipif(find_spec("elpv_dataset") is None, reason="needs elpv-dataset")
@@ -26,7 +25,7 @@ def demo(tmp_path_factory):
     """A run with few small cells: its folder and its result."""
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("run") / "deep" / "demo"
-    return out, run_cells(out, n_train=24, n_test=16, n_shown=4, size=32, device="cpu")
+    return out, run_demo(out, n_train=24, n_test=16, n_shown=4, size=32, device="cpu")
 
 
 @needs_cells

@@ -26,7 +26,6 @@ class Preconditioner:
 
     head: Kronecker
     body: KFAC
-    head_size: int
 
     def solve(self, v: Tensor, problem: Problem) -> Tensor:
         """P⁻¹ v with the ridge strengths of ``problem``."""
@@ -62,7 +61,7 @@ def precondition(
         share = min(1.0, moment_samples / len(problem.inputs.samples))
         pieces = _pieces(problem, min(2, problem.model.n_outputs), generator, progress, share)
         body = with_moments(body, tape, pieces, float(problem.weights.sum()))
-    return Preconditioner(head_block(problem, features), body, problem.model.head_size)
+    return Preconditioner(head_block(problem, features), body)
 
 
 def head_block(problem: Problem, features: Tensor) -> Kronecker:

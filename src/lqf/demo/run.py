@@ -35,16 +35,22 @@ BACKBONE = "efficientnet_lite0"
 def run_demo(
     out: Path,
     *,
+    n_train: int = 400,
+    n_test: int = 800,
+    n_shown: int = 12,
     size: int = 128,
     overwrite: bool = False,
     seed: int = 0,
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fit the closed-form head and LQF to 400 solar cells, test both on 800 others, and write a page about it.
+    """Fit the closed-form head and LQF to some solar cells, test both on others, and write a page about it.
 
     Args:
         out: Folder to write; it appears whole or not at all.
+        n_train: Cells to learn from.
+        n_test: Other cells, for the test.
+        n_shown: How many suspicious labels to show.
         size: Side of the images in pixels.
         overwrite: Replace the folder of an earlier demo.
         seed: Chooses the cells (and the folds of the linearisation point).
@@ -54,24 +60,6 @@ def run_demo(
     Returns:
         The content of ``result.json``.
     """
-    return run_cells(
-        out, n_train=400, n_test=800, size=size, overwrite=overwrite, seed=seed, device=device, progress=progress
-    )
-
-
-def run_cells(
-    out: Path,
-    *,
-    n_train: int,
-    n_test: int,
-    n_shown: int = 12,
-    size: int = 128,
-    overwrite: bool = False,
-    seed: int = 0,
-    device: str = "auto",
-    progress: Progress = SILENT,
-) -> dict[str, Any]:
-    """`run_demo` with any number of training and test cells, and of suspicious ones to show."""
     out = Path(out)
     check_output(out, overwrite)
     page = Page()  # what is missing is said before the work, not after it
