@@ -47,7 +47,8 @@ def test_result_holds_together(demo):
         assert m["relative_residual"] < 1e-3
     head, full = (16 * result["models"][k]["test_error"] for k in ("head", "lqf"))
     assert round(head - full) == result["repaired"] - result["spoilt"]
-    assert sum(s["seconds"] for s in result["stages"]) <= result["seconds"]
+    rounding = 0.001 * (len(result["stages"]) + 1)  # every number is rounded to a millisecond by itself
+    assert sum(s["seconds"] for s in result["stages"]) <= result["seconds"] + rounding
     assert max(map(len, show(result | {"out": "demo"}).splitlines())) <= 80
 
 
