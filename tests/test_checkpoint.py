@@ -13,6 +13,7 @@ from lqf import LQFClassifier, checkpoint
 from lqf.checkpoint import Checkpoint
 from lqf.errors import LQFError
 from lqf.objective import Problem
+from lqf.solvers.reduced import Reduced
 
 PROBLEM = {"settings": {"seed": 0}, "labels": [0, 1]}
 
@@ -107,17 +108,17 @@ def stochastic(solver: str) -> LQFClassifier:
     return classifier(solver=solver, epochs=6, minibatch=5, **FIXED)
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, method: str, at: int) -> list[int]:
-    """Ctrl-C during call number ``at`` of a method of `Problem`; returns the list of calls."""
-    plain, calls = getattr(Problem, method), []
+def interrupt(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, at: int) -> list[int]:
+    """Ctrl-C during call number ``at`` of a method; returns the list of calls."""
+    plain, calls = getattr(owner, method), []
 
-    def counting(self: Problem, *args: object) -> torch.Tensor:
+    def counting(self: object, *args: object) -> torch.Tensor:
         calls.append(1)
         if len(calls) == at:
             raise KeyboardInterrupt
         return plain(self, *args)
 
-    monkeypatch.setattr(Problem, method, counting)
+    monkeypatch.setattr(owner, method, counting)
     return calls
 
 
@@ -126,15 +127,15 @@ def test_an_interrupted_solve_continues_to_the_same_optimum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, params: dict[str, object]
 ) -> None:
     file = tmp_path / "fit.checkpoint"
-    products = interrupt(monkeypatch, "product", at=0)  # never
+    products = interrupt(monkeypatch, Reduced, "product", at=0)  # never
     expected = pcg(**params).fit(X, Y)
     whole = len(products)
     assert whole > 5
-    interrupt(monkeypatch, "product", at=4)
+    interrupt(monkeypatch, Reduced, "product", at=4)
     with pytest.raises(KeyboardInterrupt):
         pcg(**params).fit(X, Y, checkpoint=file)
     assert file.exists()
-    after = interrupt(monkeypatch, "product", at=0)
+    after = interrupt(monkeypatch, Reduced, "product", at=0)
     model = pcg(**params).fit(X, Y, checkpoint=file, resume=True)
     assert model.report_["converged"]
     np.testing.assert_allclose(model.decision_function(NEW), expected.decision_function(NEW), rtol=0, atol=1e-5)
@@ -144,13 +145,13 @@ def test_an_interrupted_solve_continues_to_the_same_optimum(
 
 def test_resuming_really_starts_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "fit.checkpoint"
-    calls = interrupt(monkeypatch, "product", at=0)
+    calls = interrupt(monkeypatch, Reduced, "product", at=0)
     pcg().fit(X, Y)
     whole = len(calls)
-    interrupt(monkeypatch, "product", at=whole)  # one step before the end
+    interrupt(monkeypatch, Reduced, "product", at=whole)  # one step before the end
     with pytest.raises(KeyboardInterrupt):
         pcg().fit(X, Y, checkpoint=file)
-    calls = interrupt(monkeypatch, "product", at=0)
+    calls = interrupt(monkeypatch, Reduced, "product", at=0)
     resumed = pcg(tol=1e-6).fit(X, Y, checkpoint=file, resume=True)  # tolerance and passes may be changed
     assert resumed.report_["converged"]
     assert len(calls) <= whole // 4
@@ -161,7 +162,7 @@ def test_the_weight_decay_of_the_checkpoint_is_kept(tmp_path: Path, monkeypatch:
     file, params = tmp_path / "fit.checkpoint", {"weight_decay": "auto", "body_weight_decay": "auto"}
     expected = pcg(**params).fit(X, Y).report_["body_weight_decay"]
     with monkeypatch.context() as patch:
-        interrupt(patch, "product", at=4)
+        interrupt(patch, Reduced, "product", at=4)
         with pytest.raises(KeyboardInterrupt):
             pcg(**params).fit(X, Y, checkpoint=file)
     monkeypatch.setattr("lqf.kernels.RATIOS", (7.0,))  # would choose something else now
@@ -174,7 +175,7 @@ def test_the_weight_decay_of_the_checkpoint_is_kept(tmp_path: Path, monkeypatch:
 def test_a_fit_of_something_else_does_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     file = tmp_path / "fit.checkpoint"
     with monkeypatch.context() as patch:
-        interrupt(patch, "product", at=2)
+        interrupt(patch, Reduced, "product", at=2)
         with pytest.raises(KeyboardInterrupt):
             pcg().fit(X, Y, checkpoint=file)
     model = pcg(**{"seed": {"seed": 1}, "weight_decay": {"weight_decay": 0.3}}.get(change, {}))
@@ -207,10 +208,10 @@ def test_sgd_and_adam_resume_bit_for_bit(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "fit.checkpoint"
     expected = stochastic(solver).fit(X, Y).decision_function(NEW)
     with monkeypatch.context() as patch:
-        interrupt(patch, "batch_negative_gradient", at=18)  # five batches per epoch: inside the fourth
+        interrupt(patch, Problem, "batch_negative_gradient", at=18)  # five batches per epoch: inside the fourth
         with pytest.raises(KeyboardInterrupt):
             stochastic(solver).fit(X, Y, checkpoint=file)
-    calls = interrupt(monkeypatch, "batch_negative_gradient", at=0)
+    calls = interrupt(monkeypatch, Problem, "batch_negative_gradient", at=0)
     resumed = stochastic(solver).fit(X, Y, checkpoint=file, resume=True)
     assert len(calls) == 15
     assert np.array_equal(resumed.decision_function(NEW), expected)

@@ -224,16 +224,17 @@ class Fit:
             return self._stochastic().solve(
                 problem, preconditioner, vectors, epoch=at, checkpoint=self._keep(problem), progress=self.progress
             )
-        start = vectors["x"] if vectors else None
         keep = self._keep(problem)
 
-        def keep_x(x: Tensor, passes: int, last: bool = False) -> None:
-            keep({"x": x}, passes, last)
+        def keep_body(x: Tensor, passes: int, last: bool = False) -> None:
+            keep({"body": x}, passes, last)
 
-        preconditioner = self._kfac(problem, features) if self.settings.preconditioner == "kfac" else None
-        start = self._start(problem, head) if start is None else start
+        kfac = self._kfac(problem, features).body if self.settings.preconditioner == "kfac" else None
+        start = vectors["body"] if vectors else None
         solver = PCG(tol=self.settings.tol, max_passes=self.settings.max_passes)
-        return solver.solve(problem, preconditioner, start, passes=at, keep=keep_x, progress=self.progress)
+        return solver.solve(
+            problem, features, head.ridge, kfac, start, passes=at, keep=keep_body, progress=self.progress
+        )
 
     def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
         with self._timed("curvature"):
@@ -248,14 +249,6 @@ class Fit:
         )
         s = self.settings
         return kind(epochs=s.epochs, batch_size=s.minibatch, augment=s.augment, seed=s.seed, **options)
-
-    def _start(self, problem: Problem, head: Head) -> Tensor | None:
-        """The closed-form head is the optimum without a body: the best start in the centred form."""
-        if problem.model.around_w0:
-            return None
-        delta = problem.zero()
-        delta[: problem.model.head_size] = head.solve(problem.ridge.head).reshape(-1).to(delta)
-        return delta
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

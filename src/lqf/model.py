@@ -69,6 +69,14 @@ class LinearModel:
         z, dz = self.body.jvp(x, body)
         return z, self._outputs(z, dz, v, fold)
 
+    def body_apply(self, x: Tensor, body: Tensor, fold: Tensor | None = None) -> Tensor:
+        """W J_z v (B, C): the outputs' change by a change v of the body alone."""
+        return self._through(self.heads[..., :-1], self.body.jvp(x, body)[1], fold)
+
+    def body_adjoint(self, x: Tensor, u: Tensor, fold: Tensor | None = None) -> Tensor:
+        """The body's part of Jᵀu for u (B, C), summed over the batch: (D,)."""
+        return self.body.vjp(x, lambda _: self.to_features(u, fold))[1]
+
     def adjoint(self, x: Tensor, u: Callable[[Tensor], Tensor], fold: Tensor | None = None) -> Tensor:
         """Jᵀu for u = u(z) of shape (B, C), summed over the batch: (size,)."""
         kept: list[Tensor] = []

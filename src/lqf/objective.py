@@ -60,6 +60,10 @@ class Problem:
         """δ = 0."""
         return torch.zeros(self.size, dtype=self.targets.dtype, device=self.targets.device)
 
+    def zero_body(self) -> Tensor:
+        """The body's part of `zero`."""
+        return self.zero()[self.model.head_size :]
+
     def shrink(self, delta: Tensor) -> Tensor:
         """Mδ."""
         h = self.model.head_size
@@ -117,11 +121,18 @@ class Problem:
         out[h:] /= self.ridge.body
         return out
 
-    def forward(self, delta: Tensor) -> Tensor:
-        """J_i δ of all rows, (n, C), by a forward-mode pass."""
+    def body_forward(self, v: Tensor) -> Tensor:
+        """J_i v of all rows for a body v (D,), (n, C), by a forward-mode pass."""
         out = torch.empty_like(self.targets)
         for rows, x in self.inputs.batches():
-            out[rows] = self.model.apply(x, delta, self.fold[rows])[1]
+            out[rows] = self.model.body_apply(x, v, self.fold[rows])
+        return out
+
+    def body_back(self, u: Tensor) -> Tensor:
+        """The body's part of Jᵀu for u (n, C), (D,), one pass."""
+        out = self.zero_body()
+        for rows, x in self.inputs.batches():
+            out += self.model.body_adjoint(x, u[rows], self.fold[rows])
         return out
 
     def residuals(self, delta: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ class Settings:
         augment: random augmentation, for "sgd" and "adam".
         preconditioner: of "pcg"; "none" is for comparison.
         tol: relative residual at which PCG stops.
-        max_passes: passes over the data after which PCG gives up.
+        max_passes: products with H after which PCG gives up, true residuals included.
         epochs: of "sgd" and "adam".
         learning_rate: of "sgd" and "adam"; None: the solver's own.
         minibatch: of "sgd" and "adam".
@@ -57,8 +57,8 @@ class Settings:
     alpha: float = 15.0
     augment: str = "none"
     preconditioner: str = "kfac"
-    tol: float = 2e-2
-    max_passes: int = 32
+    tol: float = 1e-2
+    max_passes: int = 40
     epochs: int = 30
     learning_rate: float | None = None
     minibatch: int = 28

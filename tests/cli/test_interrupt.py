@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import TINY
-from lqf.objective import Problem
+from lqf.solvers.reduced import Reduced
 
 LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]  # a quick problem
 SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"]
@@ -19,7 +19,7 @@ SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"
 
 def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None]:
     """Ctrl-C during product number ``after`` + 1; returns the way back."""
-    plain, calls = Problem.product, []
+    plain, calls = Reduced.product, []
 
     def product(self, *args, **kwargs):
         calls.append(1)
@@ -27,8 +27,8 @@ def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None
             raise KeyboardInterrupt
         return plain(self, *args, **kwargs)
 
-    monkeypatch.setattr(Problem, "product", product)
-    return lambda: monkeypatch.setattr(Problem, "product", plain)
+    monkeypatch.setattr(Reduced, "product", product)
+    return lambda: monkeypatch.setattr(Reduced, "product", plain)
 
 
 def _scores(lqf, photos) -> list[float]:

@@ -8,6 +8,7 @@ from dense import optimum
 from lqf.curvature import precondition
 from lqf.kernel_ridge import KernelRidge
 from lqf.kernels import exact_kernels
+from lqf.model import with_one
 from lqf.objective import Problem, Ridge
 from lqf.solution import Solution, certify
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
@@ -22,8 +23,15 @@ def solve_dense(p: Problem, budget: int = BUDGET, tol: float = 1e-11) -> tuple[S
     return Dense(tol=tol).solve(p, z, ridge), ridge
 
 
-def solve_pcg(p: Problem, **kwargs: float) -> Solution:
-    return PCG(**{"tol": 1e-12, "max_passes": 2000, **kwargs}).solve(p, precondition(p, features(p), draws=None))
+def head_kernel(p: Problem) -> KernelRidge:
+    return KernelRidge.from_features(with_one(features(p)), p.weights)
+
+
+def solve_pcg(
+    p: Problem, tol: float = 1e-10, max_passes: int = 2000, *, plain: bool = False, **kwargs: object
+) -> Solution:
+    preconditioner = None if plain else precondition(p, features(p), draws=None).body
+    return PCG(tol=tol, max_passes=max_passes).solve(p, features(p), head_kernel(p), preconditioner, **kwargs)
 
 
 @every_network
@@ -84,7 +92,7 @@ def test_a_duplicate_equals_weight_two_and_order_is_free() -> None:
     x = p.inputs.fetch(torch.arange(14))
     twice = problem("convnet", x=torch.cat([x, x[:1]]), labels=torch.cat([torch.arange(14) % 3, torch.zeros(1).long()]))
     heavy = problem("convnet", weights=torch.tensor([2.0] + [1.0] * 13))
-    torch.testing.assert_close(optimum(twice), solve_pcg(heavy).delta, rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(optimum(twice), solve_pcg(heavy, 1e-12).delta, rtol=1e-8, atol=1e-9)
 
 
 def test_class_permutation_permutes_the_output() -> None:
@@ -101,10 +109,10 @@ def test_class_permutation_permutes_the_output() -> None:
 
 def test_preconditioning_helps_and_failure_is_flagged() -> None:
     p = problem("mlp", ridge=Ridge(1e-2, 1e-2))
-    plain = PCG(tol=1e-2, max_passes=400).solve(p)
-    helped = PCG(tol=1e-2, max_passes=400).solve(p, precondition(p, features(p), draws=None))
+    plain = solve_pcg(p, 1e-2, 400, plain=True)
+    helped = solve_pcg(p, 1e-2, 400)
     assert helped.certificate.passes < plain.certificate.passes
-    short = PCG(tol=1e-12, max_passes=4).solve(p)
+    short = solve_pcg(p, max_passes=4, plain=True)
     assert not short.certificate.converged
     assert "stopped before reaching" in short.certificate.sentence
     assert short.certificate.relative_residual == pytest.approx(
@@ -114,14 +122,15 @@ def test_preconditioning_helps_and_failure_is_flagged() -> None:
 
 def test_certificate_bounds_the_error() -> None:
     p = problem("convnet")
-    short = PCG(tol=1e-12, max_passes=6).solve(p)
+    short = solve_pcg(p, max_passes=6, plain=True)
     assert float((short.delta - optimum(p)).norm()) <= short.certificate.error_bound
 
 
 def test_warm_start_reaches_the_same_optimum() -> None:
     p = problem("convnet")
-    first = PCG(tol=1e-12, max_passes=7).solve(p)
-    again = PCG(tol=1e-12, max_passes=2000).solve(p, None, first.delta, passes=first.certificate.passes)
+    first = solve_pcg(p, max_passes=7, plain=True)
+    body = p.model.split(first.delta)[1]
+    again = solve_pcg(p, plain=True, start=body, passes=first.certificate.passes)
     torch.testing.assert_close(again.delta, optimum(p), rtol=1e-7, atol=1e-8)
 
 

@@ -22,17 +22,7 @@ from lqf.solution import Step
 
 
 class Operator(Protocol):
-    """A x = b, with the price of its parts in passes over the data."""
-
-    @property
-    def product_passes(self) -> int:
-        """Of a product."""
-        ...
-
-    @property
-    def residual_passes(self) -> int:
-        """Of a true residual."""
-        ...
+    """A x = b; a product and a true residual cost one pass each."""
 
     def product(self, v: Tensor) -> Tensor:
         """A v."""
@@ -89,7 +79,7 @@ def conjugate_gradients(
     try:
         with progress.stage("solving", total=max_passes, unit="passes") as stage:
             stage.advance(passes, residual=relative)
-            while not (relative <= tol and is_true) and passes + operator.product_passes <= max_passes:
+            while not (relative <= tol and is_true) and passes < max_passes:
                 z = precondition(r)
                 rz = dot(r, z)
                 beta = 0.0 if r_old is None else max(0.0, (rz - dot(r_old, z)) / rz_old)
@@ -98,11 +88,11 @@ def conjugate_gradients(
                 ap = _product(operator, p)
                 step = dot(r, p) / dot(p, ap)
                 x, r, is_true = x + step * p, r - step * ap, False
-                before, passes, steps = passes, passes + operator.product_passes, steps + 1
+                before, passes, steps = passes, passes + 1, steps + 1
                 relative = dot(r, r) ** 0.5 / b_norm
                 if relative <= tol or steps % refresh == 0:
                     r, is_true = _true_residual(operator, x), True
-                    relative, passes = dot(r, r) ** 0.5 / b_norm, passes + operator.residual_passes
+                    relative, passes = dot(r, r) ** 0.5 / b_norm, passes + 1
                 history.append(Step(passes, time.perf_counter() - began, relative))
                 stage.advance(passes - before, residual=relative)
                 if keep:
@@ -112,7 +102,7 @@ def conjugate_gradients(
             keep(x, passes, last=True)
         raise
     if not is_true:
-        r, passes = _true_residual(operator, x), passes + operator.residual_passes
+        r, passes = _true_residual(operator, x), passes + 1
         history.append(Step(passes, time.perf_counter() - began, dot(r, r) ** 0.5 / b_norm))
     return Reached(x, r, passes, tuple(history))
 

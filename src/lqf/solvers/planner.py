@@ -17,7 +17,7 @@ from lqf.errors import LQFError
 from lqf.memory import available_bytes, human
 from lqf.objective import Problem
 
-PCG_PASSES = 30
+PCG_PASSES = 18
 """Passes a preconditioned solve usually takes to its default tolerance."""
 FACTORISATIONS = 8
 """Of the dense kernel: one per ratio of ridge strengths that is tried, and the last one again."""
@@ -121,7 +121,7 @@ def cost_dense(problem: Problem, rates: Rates, memory: int) -> Plan:
 
 
 def cost_pcg(problem: Problem, rates: Rates) -> Plan:
-    """About 30 passes."""
+    """The usual number of passes."""
     return cost_passes("pcg", problem, rates, PCG_PASSES)
 
 
