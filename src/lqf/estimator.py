@@ -47,7 +47,8 @@ class LQFClassifier:
         strict: refuse damaged images instead of skipping them.
         limit_per_class: use at most this many images of every class.
         solver, pooling, weight_decay, body_weight_decay, head, form, linearize, alpha, augment, preconditioner, tol,
-            max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, seed: see `lqf.settings.Settings`.
+            max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, precision,
+            compile, seed: see `lqf.settings.Settings`.
 
     Attributes:
         classes_: (n_classes,) class names or labels.
@@ -77,7 +78,7 @@ class LQFClassifier:
         alpha: float = 15.0,
         augment: str = "none",
         preconditioner: str = "kfac",
-        tol: float = 1e-2,
+        tol: float = 2e-2,
         max_passes: int = 40,
         epochs: int = 30,
         learning_rate: float | None = None,
@@ -85,6 +86,8 @@ class LQFClassifier:
         draws: int | None = 4,
         batch_size: int | None = None,
         dtype: str = "float32",
+        precision: str = "auto",
+        compile: str = "auto",
         seed: int = 0,
     ):
         self.backbone = backbone
@@ -114,6 +117,8 @@ class LQFClassifier:
         self.draws = draws
         self.batch_size = batch_size
         self.dtype = dtype
+        self.precision = precision
+        self.compile = compile
         self.seed = seed
 
     # --- scikit-learn's conventions -----------------------------------------------------------------------------------
@@ -221,7 +226,7 @@ class LQFClassifier:
     def _fingerprint(self, images: Images, spec: dict[str, Any], preprocess: Preprocess) -> dict[str, Any]:
         samples = images.samples
         settings = self._settings().to_dict()
-        for irrelevant in ("tol", "max_passes", "batch_size"):
+        for irrelevant in ("tol", "max_passes", "batch_size", "precision", "compile"):
             settings.pop(irrelevant)
         return {
             "settings": settings,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
 from lqf.curvature import Preconditioner, precondition
 from lqf.data import Images, Preprocess
+from lqf.fast import FastLinearization
 from lqf.fitted import Fitted, TrainingTable
 from lqf.inputs import Inputs
 from lqf.kernels import Kernels, averaged_kernels, exact_kernels
@@ -29,6 +30,7 @@ from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
 from lqf.point import Point, crossfit_point, probe_point, random_point
+from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
 from lqf.rows import Rows
 from lqf.settings import Settings
@@ -40,6 +42,8 @@ from lqf.tune import Choice, choose_ridge
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """A checkpoint: the solver's vectors, and where it was."""
+COMPILATION_PAYS = 120.0
+"""Expected seconds above which compiled products (about 50 s to compile, twice as fast) end sooner."""
 MOST_SAMPLES = {False: 1000, True: 4000}
 """Rows in the averaged kernel, on a CPU and on a GPU."""
 
@@ -95,7 +99,7 @@ class Fit:
                 ridge = kernels.factorise(choice.omega)
                 solution = Dense().solve(problem, features, ridge, progress=self.progress)
             else:
-                solution = self.iterate(problem, features, head, state)
+                solution = self.iterate(problem, features, head, state, chosen)
         with self._timed("leave-one-out"):
             loo = self._leave_one_out(kernels, choice, self.loo_bias(point, head, features, choice, chosen))
         report = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
@@ -124,6 +128,7 @@ class Fit:
             prefix=self._parts[0],
         )
         inputs.cache_prefix(progress=self.progress)
+        inputs.keep_on_device()
         return inputs
 
     @cached_property
@@ -142,7 +147,8 @@ class Fit:
         out = None
         with self.progress.stage("features", total=len(self.inputs), unit="images") as stage:
             for rows, x in self.inputs.batches():
-                z = self._parts[1].value(x)
+                with matmul_precision(fast=False):
+                    z = self._parts[1].value(x)
                 out = z.new_empty(len(self.inputs), z.shape[1]) if out is None else out
                 out[rows] = z
                 stage.advance(len(rows))
@@ -215,7 +221,7 @@ class Fit:
         judge = self.rows.judge.of(kernels.samples)
         return choose_ridge(kernels.factorise, kernels.residual, judge, omegas, mus, self.progress)
 
-    def iterate(self, problem: Problem, features: Tensor, head: Head, state: State | None) -> Solution:
+    def iterate(self, problem: Problem, features: Tensor, head: Head, state: State | None, chosen: Plan) -> Solution:
         """PCG, SGD or Adam, from the checkpoint or from the beginning."""
         vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
         at = int(state[1]["at"]) if state else 0
@@ -233,8 +239,29 @@ class Fit:
         start = vectors["body"] if vectors else None
         solver = PCG(tol=self.settings.tol, max_passes=self.settings.max_passes)
         return solver.solve(
-            problem, features, head.ridge, kfac, start, passes=at, keep=keep_body, progress=self.progress
+            problem,
+            features,
+            head.ridge,
+            kfac,
+            start,
+            fast=self._fast(problem, chosen),
+            tf32=self.settings.precision != "float32",
+            passes=at,
+            keep=keep_body,
+            progress=self.progress,
         )
+
+    def _fast(self, problem: Problem, chosen: Plan) -> Problem:
+        """The same problem with a faster body, for the products."""
+        narrow = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(self.settings.precision, self.dtype)
+        if self.settings.precision == "auto" and self.device.type == "cuda" and self.dtype == torch.float32:
+            narrow = torch.float16
+        pays = self.device.type == "cuda" and chosen.seconds > COMPILATION_PAYS
+        compiled = self.settings.compile == "on" or (self.settings.compile == "auto" and pays)
+        body = FastLinearization(
+            problem.model.body, narrow, self.inputs.example(), compiled=compiled, say=self.progress.say
+        )
+        return replace(problem, model=replace(problem.model, body=body))
 
     def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
         with self._timed("curvature"):

@@ -104,13 +104,17 @@ class Linearization:
     def jvp(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """z(x; w0) and J(x)·v, both (B, O)."""
         with torch.no_grad():
-            return self._dual_forward(self.weights(), x, v)
+            return self._dual(self.weights(), self.layout.views(v), x)
 
     def vjp(self, x: Tensor, cotangent: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """z(x; w0), (B, O), and J(x)ᵀ·u with u = cotangent(z), summed over the batch, (D,)."""
         weights = {n: w.requires_grad_() for n, w in self.weights().items()}
         z = self.call(weights, x)
         return z.detach(), self._pull(z, weights, cotangent(z.detach()))
+
+    def pull(self, x: Tensor, u: Tensor) -> Tensor:
+        """J(x)ᵀ·u for u (B, O), summed over the batch, (D,)."""
+        return self.vjp(x, lambda _: u)[1]
 
     def fused(self, x: Tensor, v: Tensor, cotangent: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """J·v and then Jᵀ·u with u = cotangent(z, J·v), from one shared forward pass of the primal.
@@ -122,12 +126,11 @@ class Linearization:
             J·v, (B, O), and Jᵀ·u, (D,).
         """
         weights = {n: w.requires_grad_() for n, w in self.weights().items()}
-        z, dz = self._dual_forward(weights, x, v)
+        z, dz = self._dual(weights, self.layout.views(v), x)
         dz = dz.detach()
         return dz, self._pull(z, weights, cotangent(z.detach(), dz))
 
-    def _dual_forward(self, weights: dict[str, Tensor], x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        tangents = self.layout.views(v)
+    def _dual(self, weights: dict[str, Tensor], tangents: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         with fwd.dual_level():
             duals = {n: fwd.make_dual(w, tangents[n]) for n, w in weights.items()}
             z, dz = fwd.unpack_dual(self.call(duals, x))

@@ -75,7 +75,7 @@ class LinearModel:
 
     def body_adjoint(self, x: Tensor, u: Tensor, fold: Tensor | None = None) -> Tensor:
         """The body's part of Jᵀu for u (B, C), summed over the batch: (D,)."""
-        return self.body.vjp(x, lambda _: self.to_features(u, fold))[1]
+        return self.body.pull(x, self.to_features(u, fold))
 
     def adjoint(self, x: Tensor, u: Callable[[Tensor], Tensor], fold: Tensor | None = None) -> Tensor:
         """Jᵀu for u = u(z) of shape (B, C), summed over the batch: (size,)."""

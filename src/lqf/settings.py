@@ -17,6 +17,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "augment": ("none", "crop", "resized"),
     "preconditioner": ("kfac", "none"),
     "dtype": ("float32", "float64"),
+    "precision": ("auto", "float32", "tf32", "float16", "bfloat16"),
+    "compile": ("auto", "on", "off"),
 }
 
 
@@ -43,7 +45,9 @@ class Settings:
         minibatch: of "sgd" and "adam".
         draws: random output draws per sample for K-FAC; None: every output exactly.
         batch_size: rows per batch of a pass; None: by device.
-        dtype: floating-point type of all passes.
+        dtype: floating-point type of everything that is reported.
+        precision: of the products inside PCG; "auto": float16 on a GPU, ``dtype`` on a CPU.
+        compile: compile those products: "auto": on a GPU, where it saves more time than it takes.
         seed: of every random choice.
     """
 
@@ -57,7 +61,7 @@ class Settings:
     alpha: float = 15.0
     augment: str = "none"
     preconditioner: str = "kfac"
-    tol: float = 1e-2
+    tol: float = 2e-2
     max_passes: int = 40
     epochs: int = 30
     learning_rate: float | None = None
@@ -65,6 +69,8 @@ class Settings:
     draws: int | None = 4
     batch_size: int | None = None
     dtype: str = "float32"
+    precision: str = "auto"
+    compile: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:

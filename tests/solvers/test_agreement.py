@@ -1,17 +1,24 @@
 """Dense, PCG, SGD, Adam and the closed form reach the same optimum; laws that an exact solution obeys."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from cases import every_network
 from dense import optimum
 from lqf.curvature import precondition
+from lqf.fast import FastLinearization
 from lqf.kernel_ridge import KernelRidge
 from lqf.kernels import exact_kernels
 from lqf.model import with_one
 from lqf.objective import Problem, Ridge
+from lqf.progress import SILENT
 from lqf.solution import Solution, certify
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
+from lqf.solvers.cg import conjugate_gradients
+from lqf.solvers.reduced import Reduced
 from problems import features, problem
 
 BUDGET = 1 << 30
@@ -177,3 +184,38 @@ def test_float32_predictions_do_not_depend_on_order_batches_or_threads(threads: 
             outputs.append((p.targets - p.residuals(delta))[back] / 15)
     for o in outputs[1:]:
         torch.testing.assert_close(o, outputs[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["mlp", "convnet"])
+def test_the_residual_is_not_limited_by_the_type_of_the_products(name: str, dtype: torch.dtype) -> None:
+    """Measured residuals refine what narrow products cannot see: far below their rounding, to the same optimum."""
+    p = problem(name, ridge=Ridge(3.0, 5.0), around_w0=False)
+    body = FastLinearization(p.model.body, dtype, p.inputs.example())
+    fast = replace(p, model=replace(p.model, body=body))
+    preconditioner = precondition(p, features(p), draws=None).body
+    solver = PCG(tol=1e-8, max_passes=300, refresh=5)
+    refined = solver.solve(p, features(p), head_kernel(p), preconditioner, fast=fast)
+    assert refined.certificate.converged
+    torch.testing.assert_close(refined.delta, optimum(p), rtol=1e-5, atol=1e-6)
+    blind = Reduced(fast, features(p), head_kernel(p))
+    b, b_norm = blind.rhs()
+    x = conjugate_gradients(
+        blind, lambda v: preconditioner.solve(v, 5.0), p.zero_body(), b, b_norm, tol=1e-8, max_passes=100
+    ).x
+    gap = float(Reduced(p, features(p), head_kernel(p)).residual(x).norm()) / b_norm
+    assert gap > 10 * refined.certificate.relative_residual  # without exact residuals the rounding stays
+
+
+def test_products_out_of_range_begin_again_without_them() -> None:
+    p = problem("convnet", ridge=Ridge(3.0, 5.0))
+    broken = FastLinearization(p.model.body, torch.float64, p.inputs.example())
+    broken.pull = lambda x, u: torch.full((p.model.body.size,), torch.inf, dtype=torch.float64)  # type: ignore[method-assign]
+    said: list[str] = []
+
+    listener = SimpleNamespace(stage=SILENT.stage, say=said.append)
+    fast = replace(p, model=replace(p.model, body=broken))
+    solver = PCG(tol=1e-10, max_passes=300)
+    solution = solver.solve(p, features(p), head_kernel(p), fast=fast, progress=listener)
+    torch.testing.assert_close(solution.delta, optimum(p), rtol=1e-7, atol=1e-8)
+    assert "left the range" in said[0]

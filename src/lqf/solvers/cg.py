@@ -1,10 +1,9 @@
 """Conjugate gradients, for any positive definite operator that is applied by passes over the data.
 
-Products run in the fast precision of the device (TF32 changed the course of a solve with ResNet-50 by nothing that
-could be seen). Every ``refresh`` steps, and before it stops, the running residual is replaced by the true one in
-plain float32, so that what is reported is measured and rounding cannot accumulate. Inner products are in float64. The
-direction update is the flexible (Polak–Ribière) one, which tolerates the small inconsistencies between the two
-precisions.
+Products may be fast and slightly wrong. Every ``refresh`` steps, and before it stops, the running residual is replaced
+by the true one, so that what is reported is measured and errors cannot accumulate: iterative refinement that keeps its
+search direction. Inner products are in float64. The direction update is the flexible (Polak–Ribière) one, which
+tolerates the inconsistency between a fast product and a true residual.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Protocol
 
 from torch import Tensor
 
-from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
 from lqf.solution import Step
 
@@ -25,11 +23,11 @@ class Operator(Protocol):
     """A x = b; a product and a true residual cost one pass each."""
 
     def product(self, v: Tensor) -> Tensor:
-        """A v."""
+        """A v, possibly in a fast precision."""
         ...
 
     def residual(self, x: Tensor) -> Tensor:
-        """b − A x."""
+        """b − A x, exactly."""
         ...
 
 
@@ -66,32 +64,36 @@ def conjugate_gradients(
     tol: float,
     max_passes: int,
     passes: int = 0,
-    refresh: int = 10,
+    refresh: int = 20,
+    is_true: bool = True,
     keep: Keep | None = None,
     progress: Progress = SILENT,
 ) -> Reached:
-    """Reduce ‖b − Ax‖/‖b‖ to ``tol`` from the iterate ``x`` with true residual ``r``, within ``max_passes``."""
+    """Reduce ‖b − Ax‖/‖b‖ to ``tol`` from the iterate ``x`` with residual ``r``, within ``max_passes``.
+
+    ``is_true`` says whether ``r`` was measured exactly; what is returned always is.
+    """
     began = time.perf_counter()
     relative = dot(r, r) ** 0.5 / (b_norm or 1.0)
     history = [Step(passes, 0.0, relative)]
     p = r_old = None
-    rz_old, steps, is_true = 0.0, 0, True
+    rz_old, steps = 0.0, 0
     try:
         with progress.stage("solving", total=max_passes, unit="passes") as stage:
             stage.advance(passes, residual=relative)
-            while not (relative <= tol and is_true) and passes < max_passes:
+            while relative > 0 and not (relative <= tol and is_true) and passes < max_passes:
                 z = precondition(r)
                 rz = dot(r, z)
                 beta = 0.0 if r_old is None else max(0.0, (rz - dot(r_old, z)) / rz_old)
                 p = z if p is None else z + beta * p
                 r_old, rz_old = r, rz
-                ap = _product(operator, p)
+                ap = operator.product(p)
                 step = dot(r, p) / dot(p, ap)
                 x, r, is_true = x + step * p, r - step * ap, False
                 before, passes, steps = passes, passes + 1, steps + 1
                 relative = dot(r, r) ** 0.5 / b_norm
                 if relative <= tol or steps % refresh == 0:
-                    r, is_true = _true_residual(operator, x), True
+                    r, is_true = operator.residual(x), True
                     relative, passes = dot(r, r) ** 0.5 / b_norm, passes + 1
                 history.append(Step(passes, time.perf_counter() - began, relative))
                 stage.advance(passes - before, residual=relative)
@@ -102,16 +104,6 @@ def conjugate_gradients(
             keep(x, passes, last=True)
         raise
     if not is_true:
-        r, passes = _true_residual(operator, x), passes + 1
+        r, passes = operator.residual(x), passes + 1
         history.append(Step(passes, time.perf_counter() - began, dot(r, r) ** 0.5 / b_norm))
     return Reached(x, r, passes, tuple(history))
-
-
-def _product(operator: Operator, p: Tensor) -> Tensor:
-    with matmul_precision(fast=True):
-        return operator.product(p)
-
-
-def _true_residual(operator: Operator, x: Tensor) -> Tensor:
-    with matmul_precision(fast=False):
-        return operator.residual(x)

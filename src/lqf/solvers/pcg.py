@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from lqf.curvature import KFAC
 from lqf.kernel_ridge import KernelRidge
 from lqf.objective import Problem
-from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
-from lqf.solution import Certificate, Solution, Step, norm
+from lqf.solution import Certificate, Solution, norm
 from lqf.solvers.cg import Keep, conjugate_gradients
 from lqf.solvers.reduced import Reduced
 
@@ -32,7 +31,7 @@ class PCG:
 
     tol: float = 1e-2
     max_passes: int = 100
-    refresh: int = 10
+    refresh: int = 20
 
     def solve(
         self,
@@ -42,6 +41,8 @@ class PCG:
         preconditioner: KFAC | None = None,
         start: Tensor | None = None,
         *,
+        fast: Problem | None = None,
+        tf32: bool = True,
         passes: int = 0,
         keep: Keep | None = None,
         progress: Progress = SILENT,
@@ -54,32 +55,49 @@ class PCG:
             head: the factorised kernel of the head.
             preconditioner: of the body.
             start: (D,) body weights.
+            fast: the same problem with a faster body, for the products.
+            tf32: whether the products may use TF32 on a GPU.
             passes: made before, when a solve is resumed.
             keep: e.g. writes checkpoints.
             progress: where to report.
         """
-        reduced = Reduced(problem, features, head)
-        with matmul_precision(fast=False):
-            b_norm = norm(problem.rhs())
-            r = reduced.rhs() if start is None else reduced.residual(start)
+        reduced = Reduced(problem, features, head, fast, tf32=tf32)
+        try:
+            return self._solve(reduced, preconditioner, start, passes, keep, progress)
+        except FloatingPointError:
+            if fast is None:
+                raise
+            progress.say("the fast products left the range of their floating-point type; beginning again without them")
+            return self._solve(Reduced(problem, features, head), preconditioner, start, passes, keep, progress)
+
+    def _solve(
+        self,
+        reduced: Reduced,
+        preconditioner: KFAC | None,
+        start: Tensor | None,
+        passes: int,
+        keep: Keep | None,
+        progress: Progress,
+    ) -> Solution:
+        problem = reduced.problem
+        b, b_norm = reduced.rhs()
         damping = problem.ridge.body / COHERENCE
         reached = conjugate_gradients(
             reduced,
             lambda v: v if preconditioner is None else preconditioner.solve(v, damping),
             problem.zero_body() if start is None else start,
-            r,
+            b if start is None else reduced.residual(start),
             b_norm,
             tol=self.tol,
             max_passes=self.max_passes,
-            passes=passes + 2,
+            passes=passes + (1 if start is None else 2),
             refresh=self.refresh,
+            is_true=start is not None,
             keep=keep,
             progress=progress,
         )
-        with matmul_precision(fast=False):
-            delta, head_gap = reduced.complete(reached.x)
+        delta, head_gap = reduced.complete(reached.x)
         relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
-        passes = reached.passes + 1
-        history = (*reached.history, Step(passes, reached.history[-1].seconds, relative))
-        proof = Certificate.of(problem, relative, b_norm, tol=self.tol, passes=passes)
+        history = (*reached.history[:-1], replace(reached.history[-1], residual=relative))
+        proof = Certificate.of(problem, relative, b_norm, tol=self.tol, passes=reached.passes)
         return Solution(delta, problem.ridge, "pcg", "solved", proof, history)

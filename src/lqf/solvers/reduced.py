@@ -14,55 +14,79 @@ instead of the fused product's five, and no more memory than an ordinary gradien
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from lqf.kernel_ridge import KernelRidge
 from lqf.model import with_one
 from lqf.objective import Problem
+from lqf.precision import matmul_precision
 
 
-@dataclass(frozen=True)
 class Reduced:
     """The body's normal equations A δ = b, for `conjugate_gradients`.
 
-    Attributes:
+    Args:
         problem: head and body together.
         features: (n, p) of all rows.
         ridge: the factorised kernel z̃z̃ᵀ of the head.
+        fast: the same problem with a faster body, for products and the right-hand side; default: the problem itself.
+        tf32: whether they may use TF32; true residuals never do.
     """
 
-    problem: Problem
-    features: Tensor
-    ridge: KernelRidge
+    def __init__(
+        self,
+        problem: Problem,
+        features: Tensor,
+        ridge: KernelRidge,
+        fast: Problem | None = None,
+        *,
+        tf32: bool = True,
+    ):
+        self.problem, self.features, self.ridge = problem, features, ridge
+        self.fast, self.tf32 = fast or problem, tf32
+        self._measured: tuple[Tensor, Tensor] | None = None
 
     def product(self, v: Tensor) -> Tensor:
-        """A v."""
-        return self.problem.ridge.body * v + self._pull(self.problem.body_forward(v))
+        """A v; FloatingPointError where it leaves the range of the fast type."""
+        with matmul_precision(self.tf32):
+            return _finite(self.problem.ridge.body * v + self._pull(self.fast, self.fast.body_forward(v)))
+
+    def rhs(self) -> tuple[Tensor, float]:
+        """b, and the norm of the whole problem's right-hand side: the unit of the relative residual."""
+        r = self.problem.initial_residual(self.features)
+        sr = self.problem.weights[:, None] * r
+        with matmul_precision(self.tf32):
+            body, b = _finite(self.fast.body_back(sr)), _finite(self._pull(self.fast, r))
+        head = sr.T.double() @ with_one(self.features).double()
+        return b, float((body.double().square().sum() + head.square().sum()).sqrt())
 
     def residual(self, x: Tensor) -> Tensor:
         """b − A x: the body's part of the negative gradient at (best head, x); the head's part is zero."""
-        return self._pull(self._unexplained(x)) - self.problem.ridge.body * x
-
-    def rhs(self) -> Tensor:
-        """b: `residual` at zero, by one sweep."""
-        return self._pull(self.problem.initial_residual(self.features))
+        with matmul_precision(fast=False):
+            left = self.problem.initial_residual(self.features) - self.problem.body_forward(x)
+            self._measured = x, left
+            return self._pull(self.problem, left) - self.problem.ridge.body * x
 
     def complete(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """δ = (best head, x), and the head's part of the negative gradient there, which only rounding leaves."""
-        r, mu = self._unexplained(x), self.problem.ridge.head
+        """δ = (best head, x), and the head's part of the negative gradient there, which only rounding leaves.
+
+        ``x`` is the body whose `residual` was measured last.
+        """
+        assert self._measured is not None and self._measured[0] is x
+        r, mu = self._measured[1], self.problem.ridge.head  # r − J_body x, what is left for the head
         z = with_one(self.features).double()
         v = (self.ridge.dual(r, mu).T @ z).to(r)
         e = self.problem.weights[:, None] * (r - with_one(self.features) @ v.T)
         return torch.cat([v.reshape(-1), x]), (e.T.double() @ z - mu * v).reshape(-1)
 
-    def _unexplained(self, x: Tensor) -> Tensor:
-        """r − J_body x (n, C), what is left for the head."""
-        return self.problem.initial_residual(self.features) - self.problem.body_forward(x)
-
-    def _pull(self, y: Tensor) -> Tensor:
+    def _pull(self, problem: Problem, y: Tensor) -> Tensor:
         """J_bodyᵀ Q y."""
-        e = self.ridge.residual(y, self.problem.ridge.head).to(y)
-        return self.problem.body_back(self.problem.weights[:, None] * e)
+        e = self.ridge.residual(y, problem.ridge.head).to(y)
+        return problem.body_back(problem.weights[:, None] * e)
+
+
+def _finite(v: Tensor) -> Tensor:
+    if not bool(torch.isfinite(v).all()):
+        raise FloatingPointError("a product is not finite")
+    return v

@@ -1,0 +1,105 @@
+"""The fast expansion equals the exact one up to the rounding of its type, however it is run."""
+
+import pytest
+import torch
+
+from cases import every_network, images, network
+from lqf.capture import Captured, merge_equal
+from lqf.fast import FastLinearization
+from lqf.linearize import Linearization
+from lqf.norm import EvalNorm
+
+TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.3, torch.float16: 0.05}
+
+
+def relative(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+def pair(name: str, dtype: torch.dtype, **kwargs: object) -> tuple[Linearization, FastLinearization]:
+    exact = Linearization(network(name))
+    return exact, FastLinearization(exact, dtype, images(2), **kwargs)
+
+
+@every_network
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_products_agree(name: str, dtype: torch.dtype) -> None:
+    exact, fast = pair(name, dtype)
+    x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
+    z, dz = exact.jvp(x, v)
+    u = torch.randn_like(dz)
+    assert relative(fast.value(x), z) < TYPES[dtype]
+    assert relative(fast.jvp(x, v)[1], dz) < TYPES[dtype]
+    assert relative(fast.pull(x, u), exact.pull(x, u)) < TYPES[dtype]
+    assert relative(fast.vjp(x, lambda z: z)[1], exact.vjp(x, lambda z: z)[1]) < TYPES[dtype]
+    both = fast.fused(x, v, lambda _, dz: dz), exact.fused(x, v, lambda _, dz: dz)
+    assert relative(both[0][1], both[1][1]) < 2 * TYPES[dtype]
+    assert fast.jvp(x, v)[1].dtype == fast.pull(x, u).dtype == torch.float64
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_float16_is_as_good_at_every_scale(scale: float) -> None:
+    exact, fast = pair("convnet", torch.float16)
+    x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
+    dz = exact.jvp(x, v)[1]
+    u = torch.randn_like(dz)
+    assert relative(fast.jvp(x, scale * v)[1], scale * dz) < 0.05
+    assert relative(fast.pull(x, scale * u), scale * exact.pull(x, u)) < 0.05
+    assert float(fast.jvp(x, 0 * v)[1].abs().max()) == 0
+    assert float(fast.pull(x, 0 * u).abs().max()) == 0
+
+
+def test_smaller_batches_are_padded_and_the_exact_module_stays_as_it_was() -> None:
+    exact, fast = pair("convnet", torch.float64)
+    before = {n: w.clone() for n, w in exact.module.state_dict().items()}
+    x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
+    u = torch.randn_like(exact.value(x))
+    for n in (6, 4, 1):
+        torch.testing.assert_close(fast.jvp(x[:n], v)[1], exact.jvp(x[:n], v)[1], rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(fast.pull(x[:n], u[:n]), exact.pull(x[:n], u[:n]), rtol=1e-9, atol=1e-10)
+    assert all(torch.equal(w, before[n]) for n, w in exact.module.state_dict().items())
+
+
+def test_tied_weights_stay_tied() -> None:
+    layer = torch.nn.Linear(4, 4).double()
+    exact = Linearization(torch.nn.Sequential(layer, torch.nn.Tanh(), layer).eval())
+    fast = FastLinearization(exact, torch.float64, torch.randn(2, 4, dtype=torch.float64))
+    x, v = torch.randn(3, 4, dtype=torch.float64), torch.randn(exact.size, dtype=torch.float64)
+    torch.testing.assert_close(fast.jvp(x, v)[1], exact.jvp(x, v)[1], rtol=1e-12, atol=1e-12)
+
+
+def test_normalisation_has_the_derivatives_of_pytorchs_own() -> None:
+    x, w, b = torch.randn(4, 3, 5, 5), torch.randn(3), torch.randn(3)
+    mean, var = torch.randn(3), torch.rand(3) + 0.5
+    args = [t.double().requires_grad_() for t in (x, w, b)]
+    fixed = (mean.double(), var.double(), 1e-5)
+    assert torch.autograd.gradcheck(lambda *a: EvalNorm.apply(*a, *fixed), args, check_forward_ad=True)
+
+
+@pytest.mark.parametrize("name", ["convnet", "attention"])
+def test_captured_graphs_agree_and_merge_what_is_equal(name: str) -> None:
+    exact, fast = pair(name, torch.float64)
+    x, v = images(4), torch.randn(exact.size, dtype=torch.float64)
+    dz = exact.jvp(x, v)[1]
+    u = torch.randn_like(dz)
+    forward = Captured(fast._compilable_jvp, pytest.fail, backend="eager")
+    backward = Captured(fast._compilable_pull, pytest.fail, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(forward(x, v)[1], dz, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(backward(x, u)[0], exact.pull(x, u), rtol=1e-10, atol=1e-10)
+    twice = torch.fx.experimental.proxy_tensor.make_fx(lambda a: (a * 2).sin() + (a * 2).sin() + (a * 2.0).cos())(x)
+    before = len(twice.graph.nodes)
+    merged = merge_equal(twice)
+    assert len(merged.graph.nodes) == before - 2  # 2 and 2.0 are not the same operand
+    torch.testing.assert_close(merged(x), 2 * (2 * x).sin() + (2 * x).cos())
+
+
+def test_what_cannot_be_compiled_runs_without_it_and_says_so() -> None:
+    said: list[str] = []
+    branches = Captured(lambda x: x if float(x.sum()) > 0 else -x, said.append)
+    x = -torch.ones(3)
+    assert branches(x).tolist() == [1, 1, 1]
+    assert branches(x).tolist() == [1, 1, 1]
+    assert len(said) == 1
+    assert said[0].startswith("compilation failed (")
+    assert said[0].endswith("; continuing without it")
