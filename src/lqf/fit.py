@@ -264,7 +264,7 @@ class Fit:
         return replace(problem, model=replace(problem.model, body=body))
 
     def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
-        with self._timed("curvature"):
+        with self._timed("curvature"), matmul_precision(fast=True):
             return precondition(
                 problem, features, draws=self.settings.draws, seed=self.settings.seed, progress=self.progress
             )

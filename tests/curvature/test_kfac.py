@@ -137,3 +137,12 @@ def test_channelwise_solve() -> None:
     v = torch.randn(3, 2, dtype=torch.float64)
     expected = torch.linalg.solve(blocks + 0.2 * torch.eye(2).double(), v)
     torch.testing.assert_close(Channelwise.of(blocks).solve(v, 0.2), expected)
+
+
+def test_a_part_of_the_data_can_stand_for_all_of_it() -> None:
+    body, x = Linearization(network("convnet")), images()
+    tape, piece = Tape(body, x), exact_piece(body, x, torch.rand(7, dtype=torch.float64) + 0.5)
+    whole = kfac(tape, [piece, piece, piece])
+    part = kfac(tape, [piece], all_weight=3 * float(piece.weights.sum()))
+    v = torch.randn(body.size, dtype=torch.float64)
+    torch.testing.assert_close(part.solve(v, 0.3), whole.solve(v, 0.3), rtol=1e-8, atol=1e-9)

@@ -64,10 +64,10 @@ class _KroneckerSum:
         per_group = (w * norm_a).sum(0) * (w * norm_g).sum(0)
         self.factored_trace += float(per_group.sum() / (weights.sum() * self.positions))
 
-    def block(self, total_weight: float) -> Kronecker:
+    def block(self, total_weight: float, times: float) -> Kronecker:
         correction = self.exact_trace / self.factored_trace if self.factored_trace > 0 else 1.0
         (lam_a, u_a), (lam_g, u_g) = self.a.eigenpairs(), self.g.eigenpairs()
-        scale = correction / (total_weight * self.positions)
+        scale = times * correction / (total_weight * self.positions)
         return Kronecker(u_a, u_g, scale * lam_g[..., :, None] * lam_a[..., None, :])
 
 
@@ -131,12 +131,20 @@ def scatter_kronecker(layer: Layer, into: dict[str, Tensor], value: Tensor) -> N
         into[layer.weight].copy_(value.reshape(into[layer.weight].shape))
 
 
-def kfac(tape: Tape, pieces: Iterable[Piece], *, trace_samples: int = 128, warn: bool = True) -> KFAC:
+def kfac(
+    tape: Tape,
+    pieces: Iterable[Piece],
+    *,
+    all_weight: float | None = None,
+    trace_samples: int = 128,
+    warn: bool = True,
+) -> KFAC:
     """Factor the curvature of ``tape.body`` over all pieces of the data.
 
     Args:
         tape: the body's layers.
         pieces: batches with their output draws.
+        all_weight: total sample weight of the whole data, where the pieces are only a part that stands for it.
         trace_samples: the trace correction is measured on about this many samples.
         warn: name the weights that only get a diagonal.
     """
@@ -154,10 +162,11 @@ def kfac(tape: Tape, pieces: Iterable[Piece], *, trace_samples: int = 128, warn:
         _add_piece(tape, piece, sums, channel, measure_trace=seen < trace_samples)
         total_weight += float(piece.weights.sum())
         seen += len(piece.x)
+    times = 1.0 if all_weight is None else all_weight / total_weight
     return KFAC(
         tape.body.layout,
-        {n: s.block(total_weight) for n, s in sums.items()},
-        {n: Channelwise.of(s.blocks) for n, s in channel.items() if isinstance(s.blocks, Tensor)},
+        {n: s.block(total_weight, times) for n, s in sums.items()},
+        {n: Channelwise.of(times * s.blocks) for n, s in channel.items() if isinstance(s.blocks, Tensor)},
         {lay.name: lay for lay in tape.layers},
         {n: s.names for n, s in channel.items()},
     )

@@ -39,16 +39,18 @@ def precondition(
     features: Tensor,
     *,
     draws: int | None = 4,
+    most_samples: int = 2048,
     moment_samples: int = 256,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Preconditioner:
-    """Build the preconditioner in one pass over the data and one over some of it.
+    """Build the preconditioner in one pass over (some of) the data and one over a part of it.
 
     Args:
         problem: the data and model.
         features: (n, p) features of all rows.
         draws: random ±1 combinations of the outputs per sample; None takes every output exactly.
+        most_samples: about so many samples stand for all of them.
         moment_samples: samples on which the eigenvalues are corrected; 0: plain K-FAC.
         seed: of the draws.
         progress: where to report.
@@ -56,11 +58,13 @@ def precondition(
     tape = Tape(problem.model.body, problem.inputs.example())
     exact = draws is None or draws >= problem.model.n_outputs
     generator = torch.Generator().manual_seed(seed)
-    body = kfac(tape, _pieces(problem, None if exact else draws, generator, progress))
+    n, total = len(problem.inputs.samples), float(problem.weights.sum())
+    pieces = _pieces(problem, None if exact else draws, generator, progress, min(1.0, most_samples / n))
+    body = kfac(tape, pieces, all_weight=total)
     if moment_samples:
-        share = min(1.0, moment_samples / len(problem.inputs.samples))
-        pieces = _pieces(problem, min(2, problem.model.n_outputs), generator, progress, share)
-        body = with_moments(body, tape, pieces, float(problem.weights.sum()))
+        share = min(1.0, moment_samples / n)
+        pieces = _pieces(problem, min(2, problem.model.n_outputs), generator, progress, share, "eigenvalues")
+        body = with_moments(body, tape, pieces, total)
     return Preconditioner(head_block(problem, features), body)
 
 
@@ -75,12 +79,16 @@ def head_block(problem: Problem, features: Tensor) -> Kronecker:
 
 
 def _pieces(
-    problem: Problem, draws: int | None, generator: torch.Generator, progress: Progress, share: float = 1.0
+    problem: Problem,
+    draws: int | None,
+    generator: torch.Generator,
+    progress: Progress,
+    share: float,
+    what: str = "K-FAC",
 ) -> Iterator[Piece]:
     """Batches with their draws; with ``share`` below 1 only about that part of the batches, evenly spread."""
     c, due = problem.model.n_outputs, 0.0
-    name = "curvature (K-FAC)" if share == 1 else "curvature (eigenvalues)"
-    with progress.stage(name, total=int(share * len(problem.targets)), unit="rows") as stage:
+    with progress.stage(f"curvature ({what})", total=int(share * len(problem.targets)), unit="rows") as stage:
         for rows, x in problem.inputs.batches():
             due += share
             if due < 1 - 1e-9:
