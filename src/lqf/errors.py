@@ -18,3 +18,7 @@ class MissingDependency(LQFError, ImportError):
         command = command or f"pip install {package}"
         super().__init__(f"{package} is needed for {purpose} and is not installed: run `{command}`.")
         self.package = package
+
+
+class ProcessLost(Exception):
+    """Another process of the same fit has ended, and its part of the data with it; the message says why, if known."""
