@@ -7,6 +7,7 @@ are zero. All processes get the same bits, and what they compute from them (a st
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -113,6 +114,13 @@ class World:
             return make()
         return self.every(self.together(lambda: make() if self.rank == 0 else None))[0]
 
+    def same(self, what: str, value: Any) -> None:
+        """Refuse where the processes were given different things."""
+        if self.size > 1:
+            digest = hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+            if len(set(self.every(digest))) > 1:
+                raise LQFError(f"the {self.size} processes were not given the same {what}")
+
     def reason(self) -> str:
         """Why another process ended, if it said so."""
         if self._store is None:
@@ -202,7 +210,7 @@ def _own_device(name: str, size: int) -> torch.device:
     device = resolve_device(name)
     if device.type != "cuda":
         return device
-    if device.index is not None:
+    if ":" in name:
         raise LQFError(f"device `{name}` is one GPU and {size} processes were started; give `auto` or `cuda`")
     local, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if local >= gpus:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from lqf.errors import ProcessLost
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
 from lqf.solution import Step
@@ -97,7 +98,7 @@ def conjugate_gradients(
                 stage.advance(passes - before, residual=relative)
                 if keep:
                     keep(x, passes)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ProcessLost):
         if keep:
             keep(x, passes, last=True)
         raise
