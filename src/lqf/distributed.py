@@ -2,7 +2,8 @@
 
 `torchrun` starts the processes and tells each of them its number; `joined` makes a `World` of them. Everything between
 processes is one operation, the sum of a tensor over all of them: what only one process has is a sum in which the others
-are zero. All processes get the same bits, and what they compute from them (a step, whether to stop) is the same too.
+are zero. All processes get the same bits, and what they compute from them is the same too as long as their processors
+round alike; what decides how they go on (a plan, a ridge strength, whether to stop) is taken from the first process.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE = timedelta(minutes=30)
 """How long a process waits for the others, which may have larger images to decode."""
-_REASON = "lqf/reason"
-_LOOK_SECONDS = 0.5
+_REASON, _HEARD = "lqf/reason", "lqf/heard"
+_LOOK_SECONDS, _ANSWER_SECONDS = 0.5, 2.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,14 @@ class World:
     def spread_(self, tensor: Tensor) -> Tensor:
         """The first process's values, written into ``tensor`` everywhere."""
         return self.sum_(tensor if self.rank == 0 else tensor.zero_())
+
+    def agree(self, x: float) -> float:
+        """The first process's number."""
+        if self.size == 1:
+            return x
+        import torch
+
+        return float(self.spread_(torch.tensor([x], dtype=torch.float64)))
 
     def every(self, value: Any) -> list[Any]:
         """What each process gave, a JSON value; known to all."""
@@ -136,7 +145,7 @@ class World:
             return
         try:
             what = str(error) if isinstance(error, LQFError) else f"{type(error).__name__}: {error}"
-            self._store.set(_REASON, f"process {self.rank + 1} of {self.size} stopped: {what}")
+            self._store.set(_REASON, f"process {self.rank + 1} of {self.size} stopped ({what})")
         except RuntimeError:
             pass
 
@@ -156,7 +165,22 @@ class World:
         # the launcher ends the processes that are left; the sentence and the last checkpoint should come first
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        return ProcessLost(self.reason() or f"another of the {self.size} processes ended without a word")
+        why = self.reason() or f"another of the {self.size} processes ended without a word"
+        return ProcessLost(why, aloud=not self._first_has_heard())
+
+    def _first_has_heard(self) -> bool:
+        """Whether the first process knows of the loss and will say so; only the second process asks."""
+        try:
+            if self.rank == 0:
+                self._store.set(_HEARD, "")
+            until = time.monotonic() + _ANSWER_SECONDS
+            while self.rank == 1 and not self._store.check([_HEARD]):
+                if time.monotonic() > until:
+                    return False
+                time.sleep(0.05)
+        except RuntimeError:  # the store went with the process that kept it
+            return False
+        return True
 
 
 ALONE = World()
@@ -177,6 +201,8 @@ def joined(device: str = "auto") -> Iterator[World]:
         yield world
     except BaseException as error:
         world.leave(error)
+        if isinstance(error, KeyboardInterrupt) and world.reason():  # the launcher's SIGTERM came before the news
+            raise ProcessLost(world.reason()) from error
         raise
     if world.size > 1:
         import torch.distributed as dist

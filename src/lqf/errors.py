@@ -21,4 +21,13 @@ class MissingDependency(LQFError, ImportError):
 
 
 class ProcessLost(Exception):
-    """Another process of the same fit has ended, and its part of the data with it; the message says why, if known."""
+    """Another process of the same fit has ended, and its part of the data with it.
+
+    Args:
+        sentence: Which one and why, as far as that is known.
+        aloud: This process is to say it, because the first one, which usually speaks, does not answer.
+    """
+
+    def __init__(self, sentence: str, aloud: bool = False) -> None:
+        super().__init__(sentence)
+        self.aloud = aloud

@@ -113,7 +113,7 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
     except LQFError as error:
         return _fail(str(error), 2, as_json)
     except ProcessLost as lost:
-        return _fail(str(lost), 1, as_json)
+        return _fail(str(lost), 1, as_json, speaks or lost.aloud)
     except KeyboardInterrupt as interrupt:
         return _fail(str(interrupt) or "interrupted; nothing was written", 130, as_json)
     except BrokenPipeError:  # `lqf predict … | head`
@@ -132,8 +132,8 @@ def _show(text: str) -> None:
     print(text, flush=True)
 
 
-def _fail(sentence: str, code: int, as_json: bool) -> int:
-    if launched()[0] > 0:
+def _fail(sentence: str, code: int, as_json: bool, aloud: bool | None = None) -> int:
+    if not (launched()[0] == 0 if aloud is None else aloud):
         time.sleep(_GRACE_SECONDS)
         return code
     first, *commands = f"lqf: {sentence}".splitlines()

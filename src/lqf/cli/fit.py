@@ -102,7 +102,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(args, checkpoint, before)) from None
     except ProcessLost as lost:
-        raise ProcessLost(f"{lost}; {_interrupted(args, checkpoint, before)}") from lost
+        raise ProcessLost(_interrupted(args, checkpoint, before, str(lost)), lost.aloud) from lost
     return {**model.report_, "run": out}
 
 
@@ -128,15 +128,15 @@ def _mention(checkpoint: Path, resume: bool, progress: Progress) -> None:
         progress.say(f"`{checkpoint}` of an interrupted fit is being replaced; --resume would have continued it")
 
 
-def _interrupted(args: argparse.Namespace, checkpoint: Path, before: int) -> str:
+def _interrupted(args: argparse.Namespace, checkpoint: Path, before: int, why: str = "interrupted") -> str:
     words = [w for w in args.words if w != "--resume"]
     lqf = "lqf" if launched()[1] == 1 else "torchrun … -m lqf"
     if not checkpoint.exists():
-        return f"interrupted before the first checkpoint; to start again:\n  {lqf} {shlex.join(words)}"
+        return f"{why} before the first checkpoint; to start again:\n  {lqf} {shlex.join(words)}"
     if not args.resume and _stamp(checkpoint) == before:
-        return f"interrupted before the first checkpoint; `{checkpoint}` still is that of the fit before this one"
+        return f"{why} before the first checkpoint; `{checkpoint}` still is that of the fit before this one"
     command = shlex.join([*words, "--resume"])
-    return f"interrupted; what was solved so far is kept in `{checkpoint}`. To continue:\n  {lqf} {command}"
+    return f"{why}; what was solved so far is kept in `{checkpoint}`. To continue:\n  {lqf} {command}"
 
 
 def show(result: dict[str, Any]) -> str:

@@ -86,7 +86,8 @@ class _KroneckerSum:
 
     def eigenpairs(self, mine: bool) -> list[Tensor]:
         """λ_A, U_A, λ_G, U_G; zeros where another process computes them."""
-        return [t for gram in (self.a, self.g) for t in (gram.eigenpairs() if mine else gram.nothing())]
+        pairs = [t for gram in (self.a, self.g) for t in (gram.eigenpairs() if mine else gram.nothing())]
+        return [t.contiguous() for t in pairs]  # eigh gives columns; products of both layouts round differently
 
     def block(self, pairs: list[Tensor], total_weight: float) -> Kronecker:
         lam_a, u_a, lam_g, u_g = pairs

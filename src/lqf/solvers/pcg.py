@@ -75,6 +75,7 @@ class PCG:
             refresh=self.refresh,
             keep=keep,
             progress=progress,
+            agree=problem.inputs.world.agree,
         )
         with matmul_precision(fast=False):
             delta, head_gap = reduced.complete(reached.x)

@@ -59,7 +59,8 @@ class Reduced:
         return torch.cat([v.reshape(-1), x]), (e.T.double() @ z - mu * v).reshape(-1)
 
     def _unexplained(self, x: Tensor) -> Tensor:
-        """r − J_body x (n, C), what is left for the head."""
+        """r − J_body x (n, C), what is left for the head; processes that round differently come together again here."""
+        self.problem.inputs.world.spread_(x)
         return self.problem.initial_residual(self.features) - self.problem.body_forward(x)
 
     def _pull(self, y: Tensor) -> Tensor:
