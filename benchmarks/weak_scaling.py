@@ -3,7 +3,8 @@
     python benchmarks/weak_scaling.py                            # from results/product_cost-resnet50-cuda-tf32.json
     python benchmarks/weak_scaling.py --seconds-per-image 4e-4   # from another measurement
 
-No run on several GPUs stands behind these numbers, and the GPUs are taken to be equally fast. One product of PCG on K GPUs, each with n images, takes
+No run on several GPUs stands behind these numbers, and the GPUs are taken to be equally fast. One product of PCG on K
+GPUs, each with n images, takes
 
     t(K) = n·τ + a(4D) + a(4·nK·C) + 4·nK·p·C / f,
 

@@ -72,7 +72,7 @@ class World:
         try:
             self._wait(dist.all_reduce(there, async_op=True))
         except RuntimeError as error:  # the connection to a process that died, or the time limit
-            raise self._lost() from error
+            raise self.lost() from error
         return tensor if there is tensor else tensor.copy_(there)
 
     def spread_(self, tensor: Tensor) -> Tensor:
@@ -158,18 +158,21 @@ class World:
             if time.monotonic() - looked > _LOOK_SECONDS:
                 looked = time.monotonic()
                 if self.reason():
-                    raise self._lost()
+                    raise self.lost()
         work.wait()
 
-    def _lost(self) -> ProcessLost:
+    def lost(self) -> ProcessLost:
+        """The news of the end of another process, to be raised."""
         # the launcher ends the processes that are left; the sentence and the last checkpoint should come first
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         why = self.reason() or f"another of the {self.size} processes ended without a word"
-        return ProcessLost(why, aloud=not self._first_has_heard())
+        return ProcessLost(why, aloud=not self.first_speaks())
 
-    def _first_has_heard(self) -> bool:
-        """Whether the first process knows of the loss and will say so; only the second process asks."""
+    def first_speaks(self) -> bool:
+        """Whether the first process knows that this is the end and will say so; only the second process asks."""
+        if self._store is None:
+            return True
         try:
             if self.rank == 0:
                 self._store.set(_HEARD, "")
@@ -201,8 +204,8 @@ def joined(device: str = "auto") -> Iterator[World]:
         yield world
     except BaseException as error:
         world.leave(error)
-        if isinstance(error, KeyboardInterrupt) and world.reason():  # the launcher's SIGTERM came before the news
-            raise ProcessLost(world.reason()) from error
+        if isinstance(error, KeyboardInterrupt) and (world.reason() or not world.first_speaks()):
+            raise world.lost() from error  # the launcher's SIGTERM came before the news
         raise
     if world.size > 1:
         import torch.distributed as dist
