@@ -18,3 +18,16 @@ class MissingDependency(LQFError, ImportError):
         command = command or f"pip install {package}"
         super().__init__(f"{package} is needed for {purpose} and is not installed: run `{command}`.")
         self.package = package
+
+
+class ProcessLost(Exception):
+    """Another process of the same fit has ended, and its part of the data with it.
+
+    Args:
+        sentence: Which one and why, as far as that is known.
+        aloud: This process is to say it, because the first one, which usually speaks, does not answer.
+    """
+
+    def __init__(self, sentence: str, aloud: bool = False) -> None:
+        super().__init__(sentence)
+        self.aloud = aloud

@@ -15,8 +15,18 @@ from lqf import storage
 from lqf.backbones import Backbone, load_backbone
 from lqf.calibration import probabilities
 from lqf.checkpoint import Checkpoint
-from lqf.data import Images, Preprocess, Samples, check_trainable, load_samples, load_unlabelled, open_images
+from lqf.data import (
+    Images,
+    Preprocess,
+    Samples,
+    check_trainable,
+    load_samples,
+    load_unlabelled,
+    open_images,
+    open_shard,
+)
 from lqf.device import resolve_device
+from lqf.distributed import ALONE, World
 from lqf.errors import LQFError
 from lqf.fit import Fit
 from lqf.fitted import Fitted
@@ -175,6 +185,7 @@ class LQFClassifier:
         checkpoint: str | Path | None = None,
         resume: bool = False,
         progress: Progress = SILENT,
+        world: World = ALONE,
     ) -> LQFClassifier:
         """Find the optimum.
 
@@ -187,8 +198,11 @@ class LQFClassifier:
                 model that could not be saved is not lost.
             resume: continue from that file.
             progress: where to report, e.g. `lqf.progress.terminal_progress()`.
+            world: the processes that share the work, all of which call this with the same arguments
+                (`lqf.distributed.joined`); default: this one alone.
         """
-        settings, device = self._settings(), resolve_device(self.device)
+        settings, device = self._settings(), world.device or resolve_device(self.device)
+        _check_solver(settings.solver, world)
         samples = load_samples(
             X,
             y,
@@ -210,13 +224,14 @@ class LQFClassifier:
             keep_aspect=not self.squash,
             views=self.views,  # type: ignore[arg-type]
         )
-        images = open_images(samples, preprocess, strict=self.strict, progress=progress)
+        world.same("data, settings and network", [samples.ids, settings.to_dict(), backbone.spec["state_sha256"]])
+        images = open_shard(samples, preprocess, world, strict=self.strict, progress=progress)
         _report_skipped(images, progress)
         check_trainable(images.samples)
         keep = None
         if checkpoint is not None:
             keep = Checkpoint(Path(checkpoint), self._fingerprint(images, backbone.spec, preprocess))
-        self._adopt(Fit(settings, backbone, images, preprocess, device, keep, resume, progress).run())
+        self._adopt(Fit(settings, backbone, images, preprocess, device, keep, resume, progress, world).run())
         return self
 
     def _settings(self) -> Settings:
@@ -350,6 +365,14 @@ class LQFClassifier:
             batch_size=self.batch_size or (128 if device.type == "cuda" else 16),
             dtype=torch.float64 if self.dtype == "float64" else torch.float32,
             progress=progress,
+        )
+
+
+def _check_solver(solver: str, world: World) -> None:
+    if world.size > 1 and solver in ("sgd", "adam"):
+        raise LQFError(
+            f"solver `{solver}` takes small batches from all images, one after the other, and runs in one process; "
+            "use `pcg`, or start it without torchrun"
         )
 
 

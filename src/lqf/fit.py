@@ -20,6 +20,7 @@ from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
 from lqf.curvature import Preconditioner, precondition
 from lqf.data import Images, Preprocess
+from lqf.distributed import ALONE, World
 from lqf.fast import FastLinearization
 from lqf.fitted import Fitted, TrainingTable
 from lqf.inputs import Inputs
@@ -61,6 +62,7 @@ class Fit:
         checkpoint: where to keep what a solve has reached; None: nowhere.
         resume: start from the checkpoint if there is one.
         progress: where to report.
+        world: the processes that share the images.
     """
 
     settings: Settings
@@ -71,6 +73,7 @@ class Fit:
     checkpoint: Checkpoint | None = None
     resume: bool = False
     progress: Progress = SILENT
+    world: World = ALONE
     seconds: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> Fitted:
@@ -86,18 +89,19 @@ class Fit:
         point = self.point(head, head_choice.mu)
         problem = self.problem(point)
         with self._timed("planning"):
-            chosen = plan(problem, self.settings.solver, Rates.measure(problem), epochs=self.settings.epochs)
+            chosen = Plan(**self.world.first(lambda: asdict(self.plan(problem))))
             self.progress.say(chosen.sentence)
         state = self._resumed()
         with self._timed("kernel"):
             kernels = self.kernels(problem, features, chosen)
         with self._timed("weight decay"):
             choice = self.choose(kernels, head_choice.mu, Ridge(**state[1]["ridge"]) if state else None)
-        problem = problem.with_ridge(Ridge(choice.mu, choice.mu * choice.omega))
+        ridge = Ridge(choice.mu, choice.mu * choice.omega)
+        problem = problem.with_ridge(Ridge(**self.world.first(lambda: asdict(ridge))))
         with self._timed("solve"):
             if chosen.solver == "dense":
-                ridge = kernels.factorise(choice.omega)
-                solution = Dense().solve(problem, features, ridge, progress=self.progress)
+                kernel = kernels.factorise(choice.omega)
+                solution = Dense().solve(problem, features, kernel, progress=self.progress)
             else:
                 solution = self.iterate(problem, features, head, state, chosen)
         with self._timed("leave-one-out"):
@@ -126,6 +130,7 @@ class Fit:
             dtype=self.dtype,
             batch_size=self.settings.batch_size or (128 if self.device.type == "cuda" else 16),
             prefix=self._parts[0],
+            world=self.world,
         )
         inputs.cache_prefix(progress=self.progress)
         inputs.keep_on_device()
@@ -145,15 +150,16 @@ class Fit:
     def features(self) -> Tensor:
         """z (n, p) of all rows."""
         out = None
-        with self.progress.stage("features", total=len(self.inputs), unit="images") as stage:
+        total = len(self.inputs.own) * self.images.n_views
+        with self.progress.stage("features", total=total, unit="images") as stage:
             for rows, x in self.inputs.batches():
                 with matmul_precision(fast=False):
                     z = self._parts[1].value(x)
-                out = z.new_empty(len(self.inputs), z.shape[1]) if out is None else out
+                out = z.new_zeros(len(self.inputs), z.shape[1]) if out is None else out
                 out[rows] = z
                 stage.advance(len(rows))
         assert out is not None
-        return out
+        return self.world.sum_(out)
 
     def closed_form_head(self, features: Tensor) -> Head:
         """The factorised head problem."""
@@ -175,7 +181,7 @@ class Fit:
 
     def problem(self, point: Point) -> Problem:
         """The quadratic problem, still without ridge strengths."""
-        heads = point.heads.to(device=self.device, dtype=self.dtype)
+        heads = self.world.spread_(point.heads.to(device=self.device, dtype=self.dtype))
         model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.rows.constant)
         fold = point.fold.to(self.device)
         return Problem(
@@ -187,6 +193,11 @@ class Fit:
             Ridge(1.0, 1.0),
         )
 
+    def plan(self, problem: Problem) -> Plan:
+        """Solver and cost, by timing this process."""
+        rates = Rates.measure(problem).together(self.world.size)
+        return plan(problem, self.settings.solver, rates, self._memory(), epochs=self.settings.epochs)
+
     def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
         """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
         if chosen.solver == "dense":
@@ -196,7 +207,7 @@ class Fit:
             problem,
             features,
             self.rows.groups,
-            budget=available_bytes(self.device) // 3,
+            budget=self._memory() // 3,
             most_samples=MOST_SAMPLES[self.device.type == "cuda"] // self.images.n_views,
             seed=self.settings.seed,
             progress=self.progress,
@@ -281,16 +292,22 @@ class Fit:
 
     def _keep(self, problem: Problem) -> StateCheckpoint:
         def keep(vectors: dict[str, Tensor], at: int, last: bool = False) -> None:
-            if self.checkpoint:
+            if self.checkpoint and self.world.rank == 0:
                 self.checkpoint.save(vectors, {"at": at, "ridge": asdict(problem.ridge)}, force=last)
 
         return keep
 
     def _resumed(self) -> State | None:
-        state = self.checkpoint.load() if self.checkpoint and self.resume else None
-        if state:
-            self.progress.say(f"resuming after {state[1]['at']} passes")
-        return state
+        if not (self.checkpoint and self.resume):
+            return None
+        state = self.world.together(self.checkpoint.load if self.world.rank == 0 else lambda: None)
+        lengths = {k: len(v) for k, v in state[0].items()} if state else {}
+        lengths, at = self.world.every([lengths, state[1] if state else None])[0]
+        if at is None:
+            return None
+        self.progress.say(f"resuming after {at['at']} passes")
+        kept = state[0] if state else {k: torch.zeros(n, dtype=self.dtype) for k, n in lengths.items()}
+        return {k: self.world.spread_(v) for k, v in kept.items()}, at
 
     # --- results ------------------------------------------------------------------------------------------------------
 
@@ -395,6 +412,7 @@ class Fit:
             "history": [asdict(step) for step in solution.history],
             "unknowns": solution.delta.numel(),
             "device": str(self.device),
+            "processes": self.world.size,
             "skipped": [list(s) for s in self.images.skipped],
             "stages": {k: round(v, 3) for k, v in self.seconds.items()},
             "seconds": time.perf_counter() - began,
@@ -406,6 +424,11 @@ class Fit:
         """μ = λ·Σs where the user fixed the weight decay."""
         decay = self.settings.weight_decay
         return None if decay == "auto" else [float(decay) * float(self.rows.weights.sum())]
+
+    def _memory(self) -> int:
+        """Free bytes on the device; processes on one machine share its main memory."""
+        free = available_bytes(self.device)
+        return free if self.device.type == "cuda" else free // self.world.local_size
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -1,11 +1,12 @@
 """Inner products of per-sample gradients of the body, without ever holding the whole Jacobian.
 
 Layers are taken in groups that fit the memory given, one pass over the data per group; a layer that does not fit
-alone is cut by output channels.
+alone is cut by output channels. Many processes share out the layers, each of them over all rows, and add their kernels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -82,23 +83,25 @@ def body_kernel(
             between equal r, averaged: (n, n); an average of several is an estimate anyway and may use TF32.
         progress: where to report.
     """
-    n = len(problem.targets)
-    tape = Tape(problem.model.body, problem.inputs.example())
-    per_gradient = max(1, budget // (n * per_row * problem.targets.element_size()))
-    groups = list(grouped(parts(tape, per_gradient), per_gradient))
+    n, world, inputs = len(problem.targets), problem.inputs.world, problem.inputs.gathered()
+    tape = Tape(problem.model.body, inputs.example())
+    per_gradient = max(1, min(world.every(budget)) // (n * per_row * problem.targets.element_size()))
+    every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)))
+    mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
+    groups = list(grouped(mine, per_gradient))
     m = n * per_row if joint else n
     kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
     with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
         for group in groups:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
-            for index, x in problem.inputs.batches():
+            for index, x in inputs.batches():
                 with matmul_precision(fast=per_row > 1 and not joint):
                     _gradients(tape, group, x, cotangents(index), rows, index)
                 stage.advance(len(index))
             for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
                 add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
             del rows
-    return kernel
+    return world.sum_(kernel)
 
 
 def _gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, index: Tensor) -> None:

@@ -1,7 +1,8 @@
 """Rows of the problem: every image in each of its fixed views, delivered to the device in batches.
 
 Row i·V + v is view v of sample i. With a frozen prefix (weights before the first linearised stage) the rows are the
-prefix's activations, computed once and kept in memory when they fit.
+prefix's activations, computed once and kept in memory when they fit. Where many processes share the samples, each
+delivers the rows of its own; row numbers count all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from copy import copy
 import torch
 from torch import Tensor, nn
 
-from lqf.data import Images, Preprocess, normalize
+from lqf.data import Images, Preprocess, gather_images, held, normalize
+from lqf.distributed import ALONE, World
 from lqf.memory import available_bytes
 from lqf.progress import SILENT, Progress
 
@@ -28,6 +30,7 @@ class Inputs:
         batch_size: rows per batch.
         prefix: the frozen part of the network; None when all of it is linearised.
         samples: which of the images; default all.
+        world: the processes that share the images.
     """
 
     def __init__(
@@ -40,12 +43,14 @@ class Inputs:
         batch_size: int,
         prefix: nn.Module | None = None,
         samples: Tensor | None = None,
+        world: World = ALONE,
     ):
         self.images, self.preprocess, self.prefix = images, preprocess, prefix
         self.device, self.dtype, self.batch_size = device, dtype, batch_size
         self.samples = torch.arange(len(images)) if samples is None else samples
-        self._cache: Tensor | None = None
-        self._on_device: Tensor | None = None
+        self.world = world
+        self._cache: Tensor | None = None  # of the rows that this process delivers
+        self._on_device: Tensor | None = None  # the same
 
     def __len__(self) -> int:
         return len(self.samples) * self.n_views
@@ -56,6 +61,22 @@ class Inputs:
         other.samples = self.samples[samples]
         return other
 
+    def gathered(self) -> Inputs:
+        """The same rows, all of them delivered by every process: for kernels, where every row meets every other."""
+        if self.world.size == 1:
+            return self
+        other = copy(self)
+        other.images = gather_images(self.images, self.samples, self.world)
+        other.samples, other.world = torch.arange(len(self.samples)), ALONE
+        other._cache = other._on_device = None
+        other.cache_prefix(available_bytes(torch.device("cpu")) // (4 * self.world.local_size))
+        return other
+
+    @property
+    def own(self) -> Tensor:
+        """The samples, by their position, whose rows this process delivers."""
+        return held(self.images, self.samples)
+
     @property
     def n_views(self) -> int:
         """V, the number of fixed views of every image."""
@@ -64,13 +85,16 @@ class Inputs:
     def fetch(self, rows: Tensor) -> Tensor:
         """Network inputs of these rows (all of one view, or any mixture)."""
         rows = rows.cpu()
-        own = self.samples[rows // self.n_views] * self.n_views + rows % self.n_views  # row numbers over all images
+        return self._deliver(self.samples[rows // self.n_views] * self.n_views + rows % self.n_views)
+
+    def _deliver(self, rows: Tensor) -> Tensor:
+        """The same for row numbers over all images."""
         if self._cache is not None:
-            return self._cache[own].to(self.device, non_blocking=True)
+            return self._cache[rows - self._first].to(self.device, non_blocking=True)
         if self._on_device is not None:
-            x = self._on_device[own.to(self.device, non_blocking=True)]
+            x = self._on_device[(rows - self._first).to(self.device, non_blocking=True)]
         else:
-            x = self._pixels(own).to(self.device, non_blocking=True)
+            x = self._pixels(rows).to(self.device, non_blocking=True)
         return self._through_prefix(normalize(x, self.preprocess, self.dtype))
 
     def augmented(self, rows: Tensor, scheme: str, generator: torch.Generator) -> Tensor:
@@ -79,29 +103,37 @@ class Inputs:
         return self._through_prefix(normalize(x.to(self.device), self.preprocess, self.dtype))
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """(row numbers on the device, inputs) over all rows, each row once."""
-        per_batch = max(1, self.batch_size // self.n_views)
-        for index in torch.arange(len(self.samples)).split(per_batch):
+        """(row numbers on the device, inputs) over all rows of this process, each row once."""
+        per_batch, own = max(1, self.batch_size // self.n_views), self.own
+        for index in own.split(per_batch) if len(own) else ():
             rows = (index[:, None] * self.n_views + torch.arange(self.n_views)).flatten()
             yield rows.to(self.device), self.fetch(rows)
 
     def example(self, rows: int = 2) -> Tensor:
-        """A few rows, for looking at shapes and timing."""
-        return self.fetch(torch.arange(min(rows, len(self))))
+        """A few rows of any samples, for looking at shapes and timing."""
+        return self._deliver(self._first + torch.arange(min(rows, len(self.images.own) * self.n_views)))
+
+    @property
+    def _first(self) -> int:
+        """The first row, over all images, that this process can deliver."""
+        return self.images.own.start * self.n_views
 
     def cache_prefix(self, budget: int | None = None, progress: Progress = SILENT) -> bool:
-        """Keep the frozen prefix's activations if they fit into ``budget`` bytes (default: half of what is free)."""
+        """Keep the frozen prefix's activations if they fit into ``budget`` bytes (default: half of what is free).
+
+        Rows are looked up by their number over all images, so those of all images this process has are kept.
+        """
         if self.prefix is None:
             return False
         one, whole = self.example(1), copy(self)
-        whole.samples = torch.arange(len(self.images))  # rows are looked up by their number over all images
-        budget = available_bytes(torch.device("cpu")) // 2 if budget is None else budget
-        if one.numel() * one.element_size() * len(whole) > budget:
+        whole.samples, n = torch.arange(len(self.images)), len(self.images.own) * self.n_views
+        budget = available_bytes(torch.device("cpu")) // (2 * self.world.local_size) if budget is None else budget
+        if one.numel() * one.element_size() * n > budget:
             return False
-        cache = torch.empty((len(whole), *one.shape[1:]), dtype=self.dtype)
-        with progress.stage("frozen prefix", total=len(whole), unit="rows") as stage:
+        cache = torch.empty((n, *one.shape[1:]), dtype=self.dtype)
+        with progress.stage("frozen prefix", total=n, unit="rows") as stage:
             for rows, x in whole.batches():
-                cache[rows.cpu()] = x.cpu()
+                cache[rows.cpu() - self._first] = x.cpu()
                 stage.advance(len(rows))
         self._cache = cache
         return True
@@ -113,13 +145,12 @@ class Inputs:
         """
         if self.device.type != "cuda" or self._cache is not None:
             return False
-        rows, one = len(self.images) * self.n_views, self._pixels(torch.arange(1))
+        own = self._first + torch.arange(len(self.images.own) * self.n_views)
+        one = self._pixels(own[:1])
         budget = available_bytes(self.device) // 4 if budget is None else budget
-        if rows * one.numel() * one.element_size() > budget:
+        if len(own) * one.numel() * one.element_size() > budget:
             return False
-        self._on_device = one.new_empty((rows, *one.shape[1:]), device=self.device)
-        for part in torch.arange(rows).split(1024):
-            self._on_device[part.to(self.device)] = self._pixels(part).to(self.device)
+        self._on_device = torch.cat([self._pixels(part).to(self.device) for part in own.split(1024)])
         return True
 
     def _pixels(self, rows: Tensor) -> Tensor:

@@ -4,7 +4,8 @@
 
     H = Σ s_i J_iᵀJ_i + M,  b = Σ s_i J_iᵀ r_i,  δ* = H⁻¹ b,     M = diag(μ_head, μ_body).
 
-Sums, not means: removing a sample leaves every other term as it was. λ = μ/N is the weight decay per sample.
+Sums, not means: removing a sample leaves every other term as it was. λ = μ/N is the weight decay per sample. Where many
+processes share the rows, each sweeps its own, and every result is added up over the processes once.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ class Problem:
         out = self.zero()
         for rows, x in self.inputs.batches():
             out += self.model.adjoint(x, self._weighted_initial(rows), self.fold[rows])
-        return out
+        return self._sum(out)
 
     def product(self, v: Tensor) -> Tensor:
         """H v, one pass over the data."""
-        out = self.shrink(v)
+        out = self.zero()
         for rows, x in self.inputs.batches():
             out += self.model.fused(x, v, self._weighted(rows), self.fold[rows])[1]
-        return out
+        return self._sum(out).add_(self.shrink(v))
 
     def negative_gradient(self, delta: Tensor) -> Tensor:
         """b − Hδ from the data's own residuals (no cancellation against a stored b), one pass."""
@@ -93,7 +94,7 @@ class Problem:
 
     def measure(self, delta: Tensor) -> tuple[Tensor, Tensor]:
         """b − Hδ, and the residuals e_i = r_i − J_i δ of all rows (n, C), in one pass."""
-        out, e = -self.shrink(delta), torch.empty_like(self.targets)
+        out, e = self.zero(), torch.zeros_like(self.targets)
 
         def cotangent(rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
             def weighted(z: Tensor, jd: Tensor) -> Tensor:
@@ -104,7 +105,7 @@ class Problem:
 
         for rows, x in self.inputs.batches():
             out += self.model.fused(x, delta, cotangent(rows), self.fold[rows])[1]
-        return out, e
+        return self._sum(out).sub_(self.shrink(delta)), self._sum(e)
 
     def batch_negative_gradient(self, rows: Tensor, x: Tensor, delta: Tensor) -> Tensor:
         """Σ s_i J_iᵀ(r_i − J_i δ) over some rows, whose inputs x may be augmented; without the ridge term."""
@@ -116,6 +117,7 @@ class Problem:
         out = self.zero()
         for rows, x in self.inputs.batches():
             out += self.model.adjoint(x, constant(u[rows]), self.fold[rows])
+        self._sum(out)
         h = self.model.head_size
         out[:h] /= self.ridge.head
         out[h:] /= self.ridge.body
@@ -123,31 +125,35 @@ class Problem:
 
     def body_forward(self, v: Tensor) -> Tensor:
         """J_i v of all rows for a body v (D,), (n, C), by a forward-mode pass."""
-        out = torch.empty_like(self.targets)
+        out = torch.zeros_like(self.targets)
         for rows, x in self.inputs.batches():
             out[rows] = self.model.body_apply(x, v, self.fold[rows])
-        return out
+        return self._sum(out)
 
     def body_back(self, u: Tensor) -> Tensor:
         """The body's part of Jᵀu for u (n, C), (D,), one pass."""
         out = self.zero_body()
         for rows, x in self.inputs.batches():
             out += self.model.body_adjoint(x, u[rows], self.fold[rows])
-        return out
+        return self._sum(out)
 
     def residuals(self, delta: Tensor) -> Tensor:
         """e_i = r_i − J_i δ for all rows, (n, C), by a forward pass."""
-        e = torch.empty_like(self.targets)
+        e = torch.zeros_like(self.targets)
         for rows, x in self.inputs.batches():
             z, jd = self.model.apply(x, delta, self.fold[rows])
             e[rows] = self._initial(rows, z) - jd
-        return e
+        return self._sum(e)
 
     def value(self, delta: Tensor) -> float:
         """L(δ), in float64."""
         e = self.residuals(delta).double()
         fit = (self.weights.double()[:, None] * e.square()).sum()
         return float(0.5 * fit + 0.5 * (delta.double() * self.shrink(delta).double()).sum())
+
+    def _sum(self, out: Tensor) -> Tensor:
+        """Over all processes, in place; rows of other processes are zero."""
+        return self.inputs.world.sum_(out)
 
     def _weighted(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         s = self.weights[rows, None]

@@ -1,7 +1,8 @@
 """`main`: read the command line, run one command, and turn whatever happens into an exit code.
 
 Exit codes: 0 done; 1 a fault of ours; 2 something that was given cannot be used; 130 interrupted. A result goes to
-stdout and everything else to stderr; with --json stdout gets exactly one object, also when there is no result.
+stdout and everything else to stderr; with --json stdout gets exactly one object, also when there is no result. Of many
+processes (`torchrun -m lqf fit …`) only the first says anything.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -19,8 +21,9 @@ from lqf.cli import adapt, backbones, demo, evaluate, fit, predict
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json
 from lqf.cli.output import print_json, shortened, wrapped
-from lqf.errors import LQFError
-from lqf.progress import Progress, terminal_progress
+from lqf.distributed import launched
+from lqf.errors import LQFError, ProcessLost
+from lqf.progress import SILENT, Progress, terminal_progress
 
 
 class Command(Protocol):
@@ -58,6 +61,10 @@ Every command has --help, and --json for programs.
 """
 
 
+_GRACE_SECONDS = 3.0
+"""How long a failed process that says nothing still waits: when it ends, the launcher ends the one that does."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (default: this process's) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -73,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         make_parser().print_help(sys.stderr)
         return _fail("name a command", 2, as_json)
+    if launched()[1] > 1 and args.command != "fit":
+        return _fail(f"`lqf {args.command}` runs in one process; only `lqf fit` can be started by torchrun", 2, as_json)
     args.words = words
     share_cores()
     return _run(COMMANDS[args.command], args, as_json)
@@ -93,14 +102,18 @@ def make_parser() -> Parser:
 
 
 def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
-    progress = terminal_progress()
+    speaks = launched()[0] == 0
+    progress = terminal_progress() if speaks else SILENT
     try:
         # whatever a library prints is no part of the result
         with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
             result = command.run(args, progress)
-        print_json(result) if as_json else _show(command.show(result))
+        if speaks:
+            print_json(result) if as_json else _show(command.show(result))
     except LQFError as error:
         return _fail(str(error), 2, as_json)
+    except ProcessLost as lost:
+        return _fail(str(lost), 1, as_json, speaks or lost.aloud)
     except KeyboardInterrupt as interrupt:
         return _fail(str(interrupt) or "interrupted; nothing was written", 130, as_json)
     except BrokenPipeError:  # `lqf predict … | head`
@@ -119,7 +132,10 @@ def _show(text: str) -> None:
     print(text, flush=True)
 
 
-def _fail(sentence: str, code: int, as_json: bool) -> int:
+def _fail(sentence: str, code: int, as_json: bool, aloud: bool | None = None) -> int:
+    if not (launched()[0] == 0 if aloud is None else aloud):
+        time.sleep(_GRACE_SECONDS)
+        return code
     first, *commands = f"lqf: {sentence}".splitlines()
     print(wrapped(first) if sys.stderr.isatty() else first, *commands, sep="\n", file=sys.stderr)
     if as_json:

@@ -32,7 +32,8 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # a lost process has to be told in peace
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

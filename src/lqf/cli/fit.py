@@ -9,7 +9,8 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.output import counted, duration, facts, number, percent
-from lqf.errors import LQFError
+from lqf.distributed import joined, launched
+from lqf.errors import LQFError, ProcessLost
 from lqf.progress import Progress
 from lqf.settings import CHOICES
 
@@ -95,11 +96,15 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     before = _stamp(checkpoint)
     _mention(checkpoint, args.resume, progress)
     try:
-        model.fit(args.train, checkpoint=checkpoint, resume=args.resume, progress=progress)
-        model.save(out, overwrite=args.overwrite)
-        checkpoint.unlink(missing_ok=True)
+        with joined(model.device) as world:
+            model.fit(args.train, checkpoint=checkpoint, resume=args.resume, progress=progress, world=world)
+            if world.rank == 0:
+                model.save(out, overwrite=args.overwrite)
+                checkpoint.unlink(missing_ok=True)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(args, checkpoint, before)) from None
+    except ProcessLost as lost:
+        raise ProcessLost(_interrupted(args, checkpoint, before, str(lost)), lost.aloud) from lost
     return {**model.report_, "run": out}
 
 
@@ -125,14 +130,15 @@ def _mention(checkpoint: Path, resume: bool, progress: Progress) -> None:
         progress.say(f"`{checkpoint}` of an interrupted fit is being replaced; --resume would have continued it")
 
 
-def _interrupted(args: argparse.Namespace, checkpoint: Path, before: int) -> str:
+def _interrupted(args: argparse.Namespace, checkpoint: Path, before: int, why: str = "interrupted") -> str:
     words = [w for w in args.words if w != "--resume"]
+    lqf = "lqf" if launched()[1] == 1 else "torchrun … -m lqf"
     if not checkpoint.exists():
-        return f"interrupted before the first checkpoint; to start again:\n  lqf {shlex.join(words)}"
+        return f"{why} before the first checkpoint; to start again:\n  {lqf} {shlex.join(words)}"
     if not args.resume and _stamp(checkpoint) == before:
-        return f"interrupted before the first checkpoint; `{checkpoint}` still is that of the fit before this one"
+        return f"{why} before the first checkpoint; `{checkpoint}` still is that of the fit before this one"
     command = shlex.join([*words, "--resume"])
-    return f"interrupted; what was solved so far is kept in `{checkpoint}`. To continue:\n  lqf {command}"
+    return f"{why}; what was solved so far is kept in `{checkpoint}`. To continue:\n  {lqf} {command}"
 
 
 def show(result: dict[str, Any]) -> str:
@@ -142,7 +148,7 @@ def show(result: dict[str, Any]) -> str:
         [
             ("leave-one-out error", _leave_one_out(result)),
             ("  of the head alone", "" if result["solver"] == "head" else percent(result["head_loo_error"])),
-            ("solver", f"{result['solver']} on {result['device']}, {counted(result['unknowns'], 'unknown')}"),
+            ("solver", _solver(result)),
             ("relative residual", _residual(result)),
             ("weight decay", _weight_decay(result)),
             ("skipped", counted(len(result["skipped"]), "image") if result["skipped"] else ""),
@@ -157,6 +163,11 @@ def show(result: dict[str, Any]) -> str:
             f"\nNext:  lqf evaluate {run} TEST\n       lqf predict {run} IMAGE…",
         ]
     )
+
+
+def _solver(result: dict[str, Any]) -> str:
+    where = result["device"] if result["processes"] == 1 else f"{result['processes']} processes"
+    return f"{result['solver']} on {where}, {counted(result['unknowns'], 'unknown')}"
 
 
 def _leave_one_out(result: dict[str, Any]) -> str:

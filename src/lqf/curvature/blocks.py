@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.distributed import World
+
 
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues (not negative) and eigenvectors of (a batch of) symmetric matrices; float64 where float32 fails."""
@@ -48,6 +50,33 @@ class Gram:
                 self._pieces = []
         else:
             self._sum.baddbmm_(columns, columns.mT)
+
+    def combine(self, world: World) -> None:
+        """The columns of all processes, on every one of them."""
+        if world.size == 1:
+            return
+        counts = world.every(self._count)
+        if sum(counts) < self.shape[1]:  # they stay columns, as they would in one process
+            own, first = torch.cat(self._pieces, -1), sum(counts[: world.rank])
+            every = own.new_zeros(*self.shape[:2], sum(counts))
+            every[..., first : first + self._count] = own
+            self._pieces, self._count = [world.sum_(every)], sum(counts)
+            return
+        total = sum(c @ c.mT for c in self._pieces) if self._sum is None else self._sum
+        assert isinstance(total, Tensor)
+        self._sum, self._pieces = world.sum_(total), []
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(groups, p, r) of the eigenvectors."""
+        groups, p = (self._pieces[0] if self._sum is None else self._sum).shape[:2]
+        return groups, p, p if self._sum is not None else self._count
+
+    def nothing(self) -> tuple[Tensor, Tensor]:
+        """Zeros in the shape of `eigenpairs`, for a process that does not compute them."""
+        like = self._pieces[0] if self._sum is None else self._sum
+        groups, p, r = self.shape
+        return like.new_zeros(groups, r), like.new_zeros(groups, p, r)
 
     def eigenpairs(self) -> tuple[Tensor, Tensor]:
         """Eigenvalues (groups, r) and orthonormal eigenvectors (groups, p, r) with r = min(p, number of columns)."""

@@ -8,6 +8,8 @@ with the output gradients either exact over the C outputs or drawn with random �
 factor c makes the trace exact (measured on some samples): under average pooling the gradients at neighbouring
 positions are nearly equal, and the uncorrected product is then too small by up to L. Normalisation layers get their
 exact 2 × 2 block per channel; weights of any other kind their exact diagonal, named in a warning.
+
+Many processes add up their sums, share out the eigendecompositions, and exchange the results.
 """
 
 from __future__ import annotations
@@ -20,17 +22,22 @@ import torch
 from torch import Tensor
 
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker
+from lqf.distributed import ALONE, World
 from lqf.layers import Layer, NormLayer, Record, Tape
 from lqf.linearize import Layout
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One batch: inputs, sample weights (B,), and cotangents u (R, B, O) with E[Σ_r u_r u_rᵀ] = WᵀW."""
+    """One batch: inputs, sample weights (B,), and cotangents u (R, B, O) with E[Σ_r u_r u_rᵀ] = WᵀW.
+
+    The trace is measured on the rows ``traced`` (B,), a mask; None: on all.
+    """
 
     x: Tensor
     weights: Tensor
     cotangents: Tensor
+    traced: Tensor | None = None
 
 
 @dataclass
@@ -39,10 +46,9 @@ class _KroneckerSum:
     a: Gram = field(default_factory=Gram)
     g: Gram = field(default_factory=Gram)
     positions: int = 1
-    exact_trace: float = 0.0
-    factored_trace: float = 0.0
+    traces: Tensor | None = None  # (4, groups): Σ s‖Σ_l g aᵀ‖², Σ s‖a‖², Σ s‖g‖², Σ s
 
-    def add(self, record: Record, gs: list[Tensor], weights: Tensor, measure_trace: bool) -> None:
+    def add(self, record: Record, gs: list[Tensor], weights: Tensor, traced: Tensor | None) -> None:
         root = weights.sqrt()[:, None, None, None]
         a = self.layer.patches(record.a)
         self.positions = a.shape[-1]
@@ -51,24 +57,49 @@ class _KroneckerSum:
         if not self.layer.weight:
             a = a[:, :, -1:]
         g = torch.stack([self.layer.grads(gi) for gi in gs])  # (R, B, groups, o, L)
-        if measure_trace:
-            self._measure(a, g, weights)
+        self._measure(a, g, weights, traced)
         self.a.add(_columns(root * a))
         self.g.add(_columns((root * g).flatten(0, 1)))
 
-    def _measure(self, a: Tensor, g: Tensor, weights: Tensor) -> None:
-        w = weights[:, None]
+    def _measure(self, a: Tensor, g: Tensor, weights: Tensor, traced: Tensor | None) -> None:
+        if self.traces is None:
+            self.traces = torch.zeros(4, a.shape[1], dtype=torch.float64, device=a.device)
+        if traced is not None:
+            if not bool(traced.any()):
+                return
+            a, g, weights = a[traced], g[:, traced], weights[traced]
         exact = (g @ a.mT).square().sum((-1, -2)).sum(0)  # (B, groups)
         norm_a, norm_g = a.square().sum((-1, -2)), g.square().sum((-1, -2)).sum(0)
-        self.exact_trace += float((w * exact).sum())
-        per_group = (w * norm_a).sum(0) * (w * norm_g).sum(0)
-        self.factored_trace += float(per_group.sum() / (weights.sum() * self.positions))
+        rows = torch.stack([exact, norm_a, norm_g, torch.ones_like(exact)])
+        self.traces += torch.einsum("b,kbg->kg", weights, rows)
 
-    def block(self, total_weight: float, times: float) -> Kronecker:
-        correction = self.exact_trace / self.factored_trace if self.factored_trace > 0 else 1.0
-        (lam_a, u_a), (lam_g, u_g) = self.a.eigenpairs(), self.g.eigenpairs()
-        scale = times * correction / (total_weight * self.positions)
+    def combine(self, world: World) -> None:
+        self.a.combine(world)
+        self.g.combine(world)
+        assert self.traces is not None
+        world.sum_(self.traces)
+
+    @property
+    def cost(self) -> float:
+        """Of the eigendecompositions."""
+        return sum(groups * p * r * r for groups, p, r in (self.a.shape, self.g.shape))
+
+    def eigenpairs(self, mine: bool) -> list[Tensor]:
+        """λ_A, U_A, λ_G, U_G; zeros where another process computes them."""
+        pairs = [t for gram in (self.a, self.g) for t in (gram.eigenpairs() if mine else gram.nothing())]
+        return [t.contiguous() for t in pairs]  # eigh gives columns; products of both layouts round differently
+
+    def block(self, pairs: list[Tensor], total_weight: float, times: float) -> Kronecker:
+        lam_a, u_a, lam_g, u_g = pairs
+        scale = times * self._correction() / (total_weight * self.positions)
         return Kronecker(u_a, u_g, scale * lam_g[..., :, None] * lam_a[..., None, :])
+
+    def _correction(self) -> float:
+        """c: the trace as it is over the trace of the product."""
+        assert self.traces is not None
+        exact, norm_a, norm_g, weight = self.traces
+        factored = float((norm_a * norm_g / (weight * self.positions)).sum())
+        return float(exact.sum()) / factored if factored > 0 else 1.0
 
 
 def _columns(x: Tensor) -> Tensor:
@@ -136,17 +167,17 @@ def kfac(
     pieces: Iterable[Piece],
     *,
     all_weight: float | None = None,
-    trace_samples: int = 128,
     warn: bool = True,
+    world: World = ALONE,
 ) -> KFAC:
     """Factor the curvature of ``tape.body`` over all pieces of the data.
 
     Args:
         tape: the body's layers.
-        pieces: batches with their output draws.
+        pieces: batches with their output draws, at least one.
         all_weight: total sample weight of the whole data, where the pieces are only a part that stands for it.
-        trace_samples: the trace correction is measured on about this many samples.
         warn: name the weights that only get a diagonal.
+        world: the processes that share the data, each with its own pieces.
     """
     if warn and tape.others:
         warnings.warn(
@@ -157,24 +188,37 @@ def kfac(
     norms = {lay.name: lay for lay in tape.layers if isinstance(lay, NormLayer)}
     channel = {n: _ChannelSum(tuple(w for w in (lay.weight, lay.bias) if w)) for n, lay in norms.items()}
     channel |= {n: _ChannelSum((n,)) for n in tape.others}
-    total_weight, seen = 0.0, 0
+    total_weight = 0.0
     for piece in pieces:
-        _add_piece(tape, piece, sums, channel, measure_trace=seen < trace_samples)
+        _add_piece(tape, piece, sums, channel)
         total_weight += float(piece.weights.sum())
-        seen += len(piece.x)
-    times = 1.0 if all_weight is None else all_weight / total_weight
+    for s in channel.values():
+        if isinstance(s.blocks, Tensor):
+            world.sum_(s.blocks)
+    seen = sum(world.every(total_weight))
+    times = 1.0 if all_weight is None else all_weight / seen
     return KFAC(
         tape.body.layout,
-        {n: s.block(total_weight, times) for n, s in sums.items()},
+        _factored(sums, seen, times, world),
         {n: Channelwise.of(times * s.blocks) for n, s in channel.items() if isinstance(s.blocks, Tensor)},
         {lay.name: lay for lay in tape.layers},
         {n: s.names for n, s in channel.items()},
     )
 
 
-def _add_piece(
-    tape: Tape, piece: Piece, sums: dict[str, _KroneckerSum], channel: dict[str, _ChannelSum], measure_trace: bool
-) -> None:
+def _factored(sums: dict[str, _KroneckerSum], total_weight: float, times: float, world: World) -> dict[str, Kronecker]:
+    """Each layer's eigenpairs, computed by one process."""
+    for s in sums.values():
+        s.combine(world)
+    owners = world.deal([s.cost for s in sums.values()])
+    pairs = [s.eigenpairs(owner == world.rank) for s, owner in zip(sums.values(), owners, strict=True)]
+    for four in pairs:
+        for tensor in four:
+            world.sum_(tensor)
+    return {n: s.block(four, total_weight, times) for (n, s), four in zip(sums.items(), pairs, strict=True)}
+
+
+def _add_piece(tape: Tape, piece: Piece, sums: dict[str, _KroneckerSum], channel: dict[str, _ChannelSum]) -> None:
     z, records = tape.record(piece.x)
     draws = len(piece.cotangents)
     gs = [Tape.backward(z, records, u, retain=k + 1 < draws) for k, u in enumerate(piece.cotangents)]
@@ -184,7 +228,7 @@ def _add_piece(
             for g in mine:
                 channel[record.layer.name].add(record.layer.per_sample(record.a, g), piece.weights)
         else:
-            sums[record.layer.name].add(record, mine, piece.weights, measure_trace)
+            sums[record.layer.name].add(record, mine, piece.weights, piece.traced)
     for u in piece.cotangents:
         for n, g in tape.others_per_sample(piece.x, u).items():
             channel[n].add({n: g}, piece.weights)

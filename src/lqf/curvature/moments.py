@@ -16,19 +16,23 @@ from torch import Tensor
 
 from lqf.curvature.blocks import Kronecker
 from lqf.curvature.kfac import KFAC, Piece
+from lqf.distributed import ALONE, World
 from lqf.layers import NormLayer, Record, Tape
 
 PRIOR = 16
 
 
-def with_moments(body: KFAC, tape: Tape, pieces: Iterable[Piece], total_weight: float) -> KFAC:
-    """The same blocks with eigenvalues measured on ``pieces``, scaled up to the total sample weight."""
+def with_moments(body: KFAC, tape: Tape, pieces: Iterable[Piece], total_weight: float, world: World = ALONE) -> KFAC:
+    """The same blocks with eigenvalues measured on the pieces of all processes, scaled up to the total weight."""
     sums = {name: torch.zeros_like(block.d) for name, block in body.kronecker.items()}
     seen_weight, seen = 0.0, 0
     for piece in pieces:
         _add(sums, body, tape, piece)
         seen_weight += float(piece.weights.sum())
         seen += len(piece.x)
+    for total in sums.values():
+        world.sum_(total)
+    seen_weight, seen = (sum(each) for each in zip(*world.every((seen_weight, seen)), strict=True))
     if not seen:
         return body
     share = seen / (seen + PRIOR)

@@ -11,10 +11,12 @@ from torch import Tensor
 from lqf.curvature.blocks import Gram, Kronecker
 from lqf.curvature.kfac import KFAC, Piece, kfac
 from lqf.curvature.moments import with_moments
+from lqf.curvature.signs import random_signs
+from lqf.kernels import subproblem
 from lqf.layers import Tape
 from lqf.model import with_one
 from lqf.objective import Problem
-from lqf.progress import SILENT, Progress
+from lqf.progress import SILENT, Progress, Stage
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ def precondition(
     *,
     draws: int | None = 4,
     most_samples: int = 2048,
+    trace_samples: int = 128,
     moment_samples: int = 256,
     seed: int = 0,
     progress: Progress = SILENT,
@@ -50,22 +53,32 @@ def precondition(
         problem: the data and model.
         features: (n, p) features of all rows.
         draws: random ±1 combinations of the outputs per sample; None takes every output exactly.
-        most_samples: about so many samples stand for all of them.
+        most_samples: so many samples stand for all of them.
+        trace_samples: samples on which the traces of the blocks are corrected.
         moment_samples: samples on which the eigenvalues are corrected; 0: plain K-FAC.
         seed: of the draws.
         progress: where to report.
     """
     tape = Tape(problem.model.body, problem.inputs.example())
+    world, n = problem.inputs.world, len(problem.inputs.samples)
     exact = draws is None or draws >= problem.model.n_outputs
-    generator = torch.Generator().manual_seed(seed)
-    n, total = len(problem.inputs.samples), float(problem.weights.sum())
-    pieces = _pieces(problem, None if exact else draws, generator, progress, min(1.0, most_samples / n))
-    body = kfac(tape, pieces, all_weight=total)
+    total = float(problem.weights.sum())
+    part = subproblem(problem, spread(n, most_samples))
+    with progress.stage("curvature (K-FAC)", total=len(part.inputs.own), unit="images") as stage:
+        traced = spread(len(part.inputs.samples), trace_samples)
+        pieces = _pieces(part, None if exact else draws, seed, stage, traced)
+        body = kfac(tape, pieces, all_weight=total, world=world)
     if moment_samples:
-        share = min(1.0, moment_samples / n)
-        pieces = _pieces(problem, min(2, problem.model.n_outputs), generator, progress, share, "eigenvalues")
-        body = with_moments(body, tape, pieces, total)
+        part = subproblem(problem, spread(n, moment_samples))
+        with progress.stage("curvature (eigenvalues)", total=len(part.inputs.own), unit="images") as stage:
+            pieces = _pieces(part, min(2, problem.model.n_outputs), seed + 1, stage)
+            body = with_moments(body, tape, pieces, total, world)
     return Preconditioner(head_block(problem, features), body)
+
+
+def spread(n: int, most: int) -> Tensor:
+    """At most ``most`` of n samples, evenly spread."""
+    return torch.arange(min(n, most)) * n // max(1, min(n, most))
 
 
 def head_block(problem: Problem, features: Tensor) -> Kronecker:
@@ -79,27 +92,16 @@ def head_block(problem: Problem, features: Tensor) -> Kronecker:
 
 
 def _pieces(
-    problem: Problem,
-    draws: int | None,
-    generator: torch.Generator,
-    progress: Progress,
-    share: float,
-    what: str = "K-FAC",
+    problem: Problem, draws: int | None, seed: int, stage: Stage, traced: Tensor | None = None
 ) -> Iterator[Piece]:
-    """Batches with their draws; with ``share`` below 1 only about that part of the batches, evenly spread."""
-    c, due = problem.model.n_outputs, 0.0
-    with progress.stage(f"curvature ({what})", total=int(share * len(problem.targets)), unit="rows") as stage:
-        for rows, x in problem.inputs.batches():
-            due += share
-            if due < 1 - 1e-9:
-                continue
-            due -= 1
-            fold = problem.fold[rows]
-            if draws is None:
-                us = torch.eye(c).to(problem.targets)[:, None].expand(c, len(x), c)
-            else:
-                signs = torch.randint(0, 2, (draws, len(x), c), generator=generator)
-                us = (2 * signs - 1).to(problem.targets) / draws**0.5
-            cotangents = torch.stack([problem.model.to_features(u, fold) for u in us])
-            yield Piece(x, problem.weights[rows], cotangents)
-            stage.advance(len(x))
+    """Batches with their draws (None: every output); the trace is to be measured on the samples ``traced``."""
+    c, v = problem.model.n_outputs, problem.inputs.n_views
+    for rows, x in problem.inputs.batches():
+        if draws is None:
+            us = torch.eye(c).to(problem.targets)[:, None].expand(c, len(x), c)
+        else:
+            us = random_signs(rows, draws, c, seed).to(problem.targets) / draws**0.5
+        cotangents = torch.stack([problem.model.to_features(u, problem.fold[rows]) for u in us])
+        mask = None if traced is None else torch.isin(rows // v, traced.to(rows.device))
+        yield Piece(x, problem.weights[rows], cotangents, mask)
+        stage.advance(len(x) // v)

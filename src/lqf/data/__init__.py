@@ -12,6 +12,7 @@ from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
 from lqf.data.samples import Samples
+from lqf.data.shards import gather_images, held, open_shard
 from lqf.data.unlabelled import load_unlabelled
 
 __all__ = [
@@ -21,8 +22,11 @@ __all__ = [
     "Preprocess",
     "Samples",
     "check_trainable",
+    "gather_images",
+    "held",
     "load_samples",
     "load_unlabelled",
     "normalize",
     "open_images",
+    "open_shard",
 ]

@@ -30,11 +30,15 @@ class Images(Protocol):
         samples: Those whose image could be read.
         skipped: (id, reason) of the samples that could not be read.
         hashes: sha256 of each sample's file, array or tensor bytes.
+        own: The samples whose pixels this process can give; all, unless many processes share the work.
     """
 
     samples: Samples
     skipped: Skipped
     hashes: tuple[str, ...]
+
+    @property
+    def own(self) -> range: ...
 
     @property
     def n_views(self) -> int:
@@ -92,7 +96,7 @@ def open_images(
 
     results = _every(read, len(samples), workers, progress)
     skipped = tuple((samples.ids[i], reason) for i, (_, reason) in enumerate(results) if reason)
-    _check_skipped(samples, skipped, strict)
+    check_skipped(samples, skipped, strict)
     hashes = tuple(digest for digest, _ in results if digest)
     if skipped:
         kept = np.array([i for i, (digest, _) in enumerate(results) if digest])
@@ -133,7 +137,8 @@ def _compacted(store: np.ndarray | None, kept: np.ndarray) -> np.ndarray | None:
     return store[: len(kept)]
 
 
-def _check_skipped(samples: Samples, skipped: Skipped, strict: bool) -> None:
+def check_skipped(samples: Samples, skipped: Skipped, strict: bool) -> None:
+    """Refuse skipped images where asked to, and always where none is left."""
     if skipped and (strict or len(skipped) == len(samples)):
         shown = "; ".join(f"`{id}` {reason}" for id, reason in skipped[:10])
         more = f"; and {len(skipped) - 10} more" if len(skipped) > 10 else ""

@@ -31,6 +31,10 @@ class PixelImages:
     store: np.ndarray | None = field(repr=False)
 
     @property
+    def own(self) -> range:
+        return range(len(self))
+
+    @property
     def n_views(self) -> int:
         return self.preprocess.n_views
 
@@ -80,6 +84,10 @@ class TensorImages:
     samples: Samples
     hashes: tuple[str, ...]
     skipped: Skipped = ()
+
+    @property
+    def own(self) -> range:
+        return range(len(self))
 
     @property
     def n_views(self) -> int:

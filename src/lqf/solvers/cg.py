@@ -15,6 +15,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from lqf.errors import ProcessLost
 from lqf.progress import SILENT, Progress
 from lqf.solution import Step
 
@@ -68,13 +69,15 @@ def conjugate_gradients(
     is_true: bool = True,
     keep: Keep | None = None,
     progress: Progress = SILENT,
+    agree: Callable[[float], float] = float,
 ) -> Reached:
     """Reduce ‖b − Ax‖/‖b‖ to ``tol`` from the iterate ``x`` with residual ``r``, within ``max_passes``.
 
-    ``is_true`` says whether ``r`` was measured exactly; what is returned always is.
+    ``is_true`` says whether ``r`` was measured exactly; what is returned always is. Many processes that run this side
+    by side ``agree`` on the residual that decides how they go on.
     """
     began = time.perf_counter()
-    relative = dot(r, r) ** 0.5 / (b_norm or 1.0)
+    relative = agree(dot(r, r) ** 0.5 / (b_norm or 1.0))
     history = [Step(passes, 0.0, relative)]
     p = r_old = None
     rz_old, steps = 0.0, 0
@@ -91,15 +94,15 @@ def conjugate_gradients(
                 step = dot(r, p) / dot(p, ap)
                 x, r, is_true = x + step * p, r - step * ap, False
                 before, passes, steps = passes, passes + 1, steps + 1
-                relative = dot(r, r) ** 0.5 / b_norm
+                relative = agree(dot(r, r) ** 0.5 / b_norm)
                 if relative <= tol or steps % refresh == 0:
                     r, is_true = operator.residual(x), True
-                    relative, passes = dot(r, r) ** 0.5 / b_norm, passes + 1
+                    relative, passes = agree(dot(r, r) ** 0.5 / b_norm), passes + 1
                 history.append(Step(passes, time.perf_counter() - began, relative))
                 stage.advance(passes - before, residual=relative)
                 if keep:
                     keep(x, passes)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, ProcessLost):
         if keep:
             keep(x, passes, last=True)
         raise

@@ -17,7 +17,7 @@ from lqf.kernel_ridge import KernelRidge
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
-from lqf.solution import Certificate, Solution, Step, right_hand_side_norm
+from lqf.solution import Certificate, Solution, Step, norm, right_hand_side_norm
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Dense:
                 with matmul_precision(fast=False):
                     y, delta = y + correction, delta + problem.back(correction)
                     gap, e = problem.measure(delta)
-                relative = float(torch.linalg.vector_norm(gap, dtype=torch.float64)) / b_norm
+                relative = problem.inputs.world.agree(norm(gap) / b_norm)
                 history.append(Step(2 * len(history) + 3, time.perf_counter() - began, relative))
                 stage.advance(2, residual=relative)
                 if relative <= self.tol:

@@ -95,6 +95,7 @@ class PCG:
             is_true=start is not None,
             keep=keep,
             progress=progress,
+            agree=problem.inputs.world.agree,
         )
         delta, head_gap = reduced.complete(reached.x)
         relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)

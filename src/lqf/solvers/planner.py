@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -61,6 +61,10 @@ class Rates:
         side = 4096 if problem.targets.is_cuda else 768
         a = problem.targets.new_ones(side, side)  # random numbers would move the user's generator
         return cls(len(x) / fused, len(x) / backward, side**3 / _seconds(lambda: a @ a))
+
+    def together(self, processes: int) -> Rates:
+        """Of so many processes that share the rows of a product; the rest each of them does alone."""
+        return replace(self, product_rows=processes * self.product_rows)
 
 
 def _seconds(function: object, repeats: int = 2) -> float:

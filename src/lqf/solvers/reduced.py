@@ -63,6 +63,7 @@ class Reduced:
 
     def residual(self, x: Tensor) -> Tensor:
         """b − A x: the body's part of the negative gradient at (best head, x); the head's part is zero."""
+        self.problem.inputs.world.spread_(x)  # processes that round differently come together again here
         with matmul_precision(fast=False):
             left = self.problem.initial_residual(self.features) - self.problem.body_forward(x)
             self._measured = x, left

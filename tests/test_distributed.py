@@ -1,0 +1,318 @@
+"""Many processes: the same optimum as one, each image decoded once, and no silence when a process is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cli.conftest import TINY, paint
+from fits import convnet, pictures
+from lqf import LQFClassifier
+from lqf.cli import main
+from lqf.curvature.signs import random_signs
+from lqf.distributed import ALONE, World, launched
+from lqf.errors import LQFError
+
+FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}
+CASES: dict[str, dict[str, Any]] = {
+    "head": {"solver": "head"},
+    "dense": {"solver": "dense"},
+    "chosen": {"solver": "pcg", "max_passes": 8},
+    "pcg": {**FIXED, "draws": 1},
+    "views": {**FIXED, "views": "flip", "size": 8},
+    "prefix": {**FIXED, "linearize": "deep", "head": "probe"},
+    "w0": {**FIXED, "form": "w0", "batch_size": 2},
+}
+N = 22
+WORKER = """
+import sys
+from pathlib import Path
+import numpy as np
+from test_distributed import N, fit, worked
+from lqf.distributed import World, joined
+
+with joined("cpu") as world:
+    result = worked(world)
+    if world.rank == 0:
+        Path(sys.argv[1]).write_text(result)
+"""
+
+
+def fit(case: str, world: World = ALONE) -> dict[str, Any]:
+    """What a fit finds, as JSON."""
+    options = {"backbone": convnet(), "size": 10, "device": "cpu", "dtype": "float64", "batch_size": 5, **CASES[case]}
+    model = LQFClassifier(**options).fit(*pictures(N), world=world)
+    fitted, report = model.fitted_, model.report_
+    return {
+        "delta": torch.cat([fitted.head.flatten(), fitted.delta]).tolist(),
+        "loo": fitted.loo.outputs.tolist(),
+        "decay": [report["weight_decay"], report["body_weight_decay"] or 0],
+        "residuals": [step["residual"] for step in report["history"]],
+        "processes": report["processes"],
+    }
+
+
+def worked(world: World) -> str:
+    """Everything that is checked with real processes, in one start of them."""
+    import lqf.data.images
+    from lqf.solvers.reduced import Reduced
+
+    decoded, read, sums, per_product = lqf.data.images.decoded, [], [], []
+    sum_, product = World.sum_, Reduced.product
+
+    def counting(samples: Any, preprocess: Any, i: int) -> Any:
+        read.append(samples.ids[i])
+        return decoded(samples, preprocess, i)
+
+    def counted_sum(self: World, tensor: torch.Tensor) -> torch.Tensor:
+        sums.append(tensor.numel())
+        return sum_(self, tensor)
+
+    def counted_product(self: Reduced, v: torch.Tensor) -> torch.Tensor:
+        before = len(sums)
+        out = product(self, v)
+        per_product.append(sums[before:])
+        return out
+
+    lqf.data.images.decoded, World.sum_, Reduced.product = counting, counted_sum, counted_product
+    fits = {"pcg": fit("pcg", world)}
+    read_each = world.every(read)
+    fits |= {case: fit(case, world) for case in CASES if case != "pcg"}
+
+    def refuse() -> int:
+        if world.rank == 1:
+            raise LQFError("not with me")
+        return world.rank
+
+    refused = []
+    for attempt in (refuse, lambda: world.same("number", world.rank), lambda: fit("refused", world)):
+        try:
+            CASES["refused"] = {"solver": "sgd"}
+            world.together(attempt)
+        except LQFError as error:
+            refused.append(str(error))
+    same = world.every([fits[case]["delta"] for case in CASES if case in fits])
+    return json.dumps(
+        {
+            "fits": fits,
+            "read": read_each,
+            "product": per_product[0],
+            "every": world.every({"rank": world.rank, "text": "ß" * world.rank}),
+            "first": world.first(lambda: world.rank),
+            "spread": world.spread_(torch.full((2,), 7.0 + world.rank)).tolist(),
+            "refused": refused,
+            "bitwise": all(each == same[0] for each in same),
+        }
+    )
+
+
+def run(words: list[str], cwd: Path, processes: int = 0) -> subprocess.CompletedProcess[str]:
+    """Python with these words, started so many times by torchrun."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes else []
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, *words]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    return {case: fit(case) for case in CASES}
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("many")
+    (folder / "worker.py").write_text(WORKER)
+    done = run(["worker.py", "out.json"], folder, request.param)
+    assert done.returncode == 0, done.stderr
+    return request.param, json.loads((folder / "out.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_optimum_is_that_of_one_process(alone: dict[str, Any], many: Any, case: str) -> None:
+    processes, found = many
+    expected, result = alone[case], found["fits"][case]
+    assert result["processes"] == processes
+    assert result["decay"] == pytest.approx(expected["decay"], rel=1e-8)
+    for key in ("delta", "loo"):
+        a, b = np.array(expected[key]), np.array(result[key])
+        assert np.linalg.norm(a - b) < 1e-7 * np.linalg.norm(a), key
+
+
+@pytest.mark.parametrize("case", ["chosen", "pcg", "views", "prefix", "w0"])
+def test_so_is_the_way_there_because_the_preconditioner_is_the_same(alone: Any, many: Any, case: str) -> None:
+    assert many[1]["fits"][case]["residuals"] == pytest.approx(alone[case]["residuals"], rel=1e-3)
+    assert case == "chosen" or alone[case]["residuals"][-1] < 1e-9
+
+
+def test_every_process_ends_with_the_same_bits(many: Any) -> None:
+    assert many[1]["bitwise"]
+
+
+def test_each_image_is_decoded_by_one_process(many: Any) -> None:
+    processes, found = many
+    assert [len(part) for part in found["read"]] == [len(World(k, processes).share(N)) for k in range(processes)]
+    assert sorted(int(id) for part in found["read"] for id in part) == list(range(N))
+
+
+def test_a_product_makes_two_sums_one_over_rows_and_one_over_weights(many: Any) -> None:
+    rows, weights = many[1]["product"]
+    assert rows == 3 * N
+    assert weights == sum(p.numel() for n, p in convnet().named_parameters() if not n.startswith("head"))
+
+
+def test_what_processes_tell_each_other(many: Any) -> None:
+    processes, found = many
+    assert found["every"] == [{"rank": k, "text": "ß" * k} for k in range(processes)]
+    assert found["first"] == 0
+    assert found["spread"] == [7.0, 7.0]
+
+
+def test_a_refusal_of_one_is_a_refusal_of_all(many: Any) -> None:
+    one, different, stochastic = many[1]["refused"]
+    assert one == "not with me"
+    assert "not given the same number" in different
+    assert "without torchrun" in stochastic
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]
+FIT = ["fit", "train", "-o", "run", *TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100", "--json"]
+DIES = """
+import os, sys
+from lqf.checkpoint import Checkpoint
+from lqf.cli import main
+from lqf.solvers.reduced import Reduced
+rank, how, calls, product, save = int(sys.argv[1]), sys.argv[2], [], Reduced.product, Checkpoint.save
+
+def die(self, v):
+    calls.append(1)
+    if len(calls) == 4 and int(os.environ["RANK"]) == rank:
+        if how == "raise":
+            raise RuntimeError("no room")
+        os.kill(os.getpid(), int(how))
+    return product(self, v)
+
+def eager(self, vectors, state, force=False):
+    save(self, vectors, state, force=force or rank == 0)
+
+Reduced.product, Checkpoint.save = die, eager
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    paint(tmp_path / "train", 6, seed=0)
+    paint(tmp_path / "test", 4, seed=1)
+    (tmp_path / "dies.py").write_text(DIES)
+    return tmp_path
+
+
+def scores(folder: Path) -> list[float]:
+    model = LQFClassifier.load(folder / "run", device="cpu")
+    return model.predict_proba(folder / "test").flatten().tolist()
+
+
+def lost(folder: Path, rank: int, how: object, processes: int = 3) -> subprocess.CompletedProcess[str]:
+    """A fit in which one process is lost in its fourth product, with a checkpoint left."""
+    done = run(["dies.py", str(rank), str(how), *FIT], folder, processes)
+    assert done.returncode != 0
+    assert not (folder / "run").exists()
+    assert (folder / "run.checkpoint").exists(), done.stderr
+    assert "To continue:\n  torchrun … -m lqf fit train" in done.stderr
+    assert "--resume" in done.stderr
+    return done
+
+
+def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    assert main(FIT) == 0
+    expected = scores(folder)
+    (folder / "run").rename(folder / "plain")
+    done = lost(folder, 1, int(signal.SIGKILL))
+    assert done.stdout.count("\n") == 1
+    assert "run.checkpoint" in json.loads(done.stdout)["error"]
+    done = run(["-m", "lqf", *FIT, "--resume"], folder, 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("resuming after") == 1
+    result = json.loads(done.stdout)
+    assert result["converged"]
+    assert result["processes"] == 2
+    assert scores(folder) == pytest.approx(expected, abs=1e-4)
+    assert {p.name for p in folder.iterdir()} == {"train", "test", "dies.py", "plain", "run"}
+
+
+def test_a_process_that_stops_says_why_by_the_first_one(folder: Path) -> None:
+    done = lost(folder, 1, "raise", 2)
+    assert done.stderr.count("lqf: ") == 1
+    assert json.loads(done.stdout)["error"].startswith("process 2 of 2 stopped (RuntimeError: no room); what was")
+
+
+def test_when_the_first_process_dies_the_second_speaks_and_the_last_checkpoint_counts(folder: Path) -> None:
+    assert "another of the 2 processes ended" in lost(folder, 0, int(signal.SIGKILL), 2).stderr
+
+
+def test_a_wrong_path_is_refused_once(folder: Path) -> None:
+    done = run(["-m", "lqf", "fit", "nowhere", "-o", "run", "--device", "cpu", "--json"], folder, 2)
+    assert done.returncode != 0
+    assert "`nowhere` is not there" in json.loads(done.stdout)["error"]
+    assert done.stderr.count("`nowhere` is not there") == 1
+
+
+# --- without processes ------------------------------------------------------------------------------------------------
+
+
+def test_one_process_alone_does_nothing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(3)
+    assert ALONE.sum_(x) is x
+    assert ALONE.spread_(x) is x
+    assert ALONE.every({"a": 1}) == [{"a": 1}]
+    assert ALONE.first(lambda: "made") == "made"
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "4")  # a cluster's own, without a launcher
+    assert launched() == (0, 1)
+
+
+@pytest.mark.parametrize("n", [1, 7, 12])
+def test_shares_are_consecutive_and_even(n: int) -> None:
+    shares = [World(k, 5).share(n) for k in range(5)]
+    assert [i for share in shares for i in share] == list(range(n))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_jobs_are_dealt_evenly_and_the_same_everywhere() -> None:
+    costs = [1, 8, 3, 4, 1, 1, 6]
+    owners = World(0, 3).deal(costs)
+    assert owners == World(2, 3).deal(costs)
+    assert sorted(sum(c for c, o in zip(costs, owners, strict=True) if o == k) for k in range(3)) == [8, 8, 8]
+
+
+def test_random_signs_belong_to_their_row() -> None:
+    rows = torch.arange(4000)
+    signs = random_signs(rows, 3, 5, seed=1)
+    assert signs.shape == (3, 4000, 5)
+    assert torch.equal(signs.abs(), torch.ones_like(signs))
+    some = torch.tensor([17, 3999, 4])
+    assert torch.equal(random_signs(some, 3, 5, seed=1), signs[:, some])
+    flat = torch.cat([signs, random_signs(rows, 3, 5, seed=2)]).permute(1, 0, 2).flatten(1).double()
+    moments = flat.T @ flat / len(rows)
+    assert float((moments - torch.eye(30).double()).abs().max()) < 5 / 4000**0.5
+    assert float(flat.mean(0).abs().max()) < 5 / 4000**0.5
+
+
+def test_launched_reads_what_torchrun_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "2", "WORLD_SIZE": "3", "MASTER_ADDR": "a", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert launched() == (2, 3)
