@@ -23,6 +23,7 @@ from lqf.data import load_samples
 from lqf.device import resolve_device
 from lqf.fit import Fit
 from lqf.objective import Problem, Ridge
+from lqf.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solution import Step, norm
 from lqf.solvers import PCG
@@ -39,11 +40,13 @@ class Plain:
 
     def product(self, v: Tensor) -> Tensor:
         """H v."""
-        return self.problem.product(v)
+        with matmul_precision(fast=True):
+            return self.problem.product(v)
 
     def residual(self, x: Tensor) -> Tensor:
         """b − H x."""
-        return self.problem.negative_gradient(x)
+        with matmul_precision(fast=False):
+            return self.problem.negative_gradient(x)
 
 
 def plain(problem: Problem, passes: int) -> tuple[Step, ...]:
@@ -75,12 +78,12 @@ def main() -> None:
     ridge = Ridge(report["weight_decay"] * n, report["body_weight_decay"] * n)
     problem = fit.problem(fit.point(head, ridge.head)).with_ridge(ridge)
     result: dict[str, Any] = {"n": len(images), "ridge": vars(ridge), "curves": {}}
-    pcg = PCG(tol=TOL, max_passes=args.passes)
+    pcg, fast = PCG(tol=TOL, max_passes=args.passes, refresh=10), fit.fast(problem)
     ways: dict[str, Callable[[], tuple[Step, ...]]] = {
         "head eliminated, K-FAC": lambda: (
-            pcg.solve(problem, features, head.ridge, precondition(problem, features).body).history
+            pcg.solve(problem, features, head.ridge, precondition(problem, features).body, fast=fast).history
         ),
-        "head eliminated": lambda: pcg.solve(problem, features, head.ridge).history,
+        "head eliminated": lambda: pcg.solve(problem, features, head.ridge, fast=fast).history,
         "none": lambda: plain(problem, args.passes),
     }
     for way, solve in ways.items():

@@ -46,13 +46,14 @@ def main() -> None:
             rows.append({"data": folder.name, **options, "test_error": error, **{k: report[k] for k in kept}})
             loo = "–" if report["loo_error"] is None else f"{report['loo_error']:.1%} ({report['loo_level']})"
             print(f"{folder.name:22s} {options!s:44s} test {error:.1%}   leave-one-out {loo}", flush=True)
-    result = {
-        "backbone": args.backbone,
-        "size": args.size,
-        "rows": rows,
-        "hardware": hardware(resolve_device(args.device)),
-    }
-    print(write(args.name, result, args.out))
+            result = {
+                "backbone": args.backbone,
+                "size": args.size,
+                "rows": rows,
+                "hardware": hardware(resolve_device(args.device)),
+            }
+            path = write(args.name, result, args.out)  # after every row: a run takes long
+    print(path)
 
 
 if __name__ == "__main__":

@@ -255,24 +255,27 @@ class Fit:
             head.ridge,
             kfac,
             start,
-            fast=self._fast(problem, chosen),
+            fast=self.fast(problem, compiled=self._compiles(chosen)),
             tf32=self.settings.precision != "float32",
             passes=at,
             keep=keep_body,
             progress=self.progress,
         )
 
-    def _fast(self, problem: Problem, chosen: Plan) -> Problem:
+    def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
         """The same problem with a faster body, for the products."""
         narrow = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(self.settings.precision, self.dtype)
         if self.settings.precision == "auto" and self.device.type == "cuda" and self.dtype == torch.float32:
             narrow = torch.float16
-        pays = self.device.type == "cuda" and chosen.seconds > COMPILATION_PAYS
-        compiled = self.settings.compile == "on" or (self.settings.compile == "auto" and pays)
         body = FastLinearization(
             problem.model.body, narrow, self.inputs.example(), compiled=compiled, say=self.progress.say
         )
         return replace(problem, model=replace(problem.model, body=body))
+
+    def _compiles(self, chosen: Plan) -> bool:
+        if self.settings.compile == "auto":
+            return self.device.type == "cuda" and chosen.seconds > COMPILATION_PAYS
+        return self.settings.compile == "on"
 
     def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
         with self._timed("curvature"), matmul_precision(fast=True):
