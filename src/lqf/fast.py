@@ -34,6 +34,7 @@ class FastLinearization(Linearization):
             float32 at the least.
         example: a small batch, to find out whether the module can be run with channels last (a `view` of an activation
             cannot); if not, it keeps the usual order.
+        recorded: keep the passes as CUDA graphs, with their memory, for many calls; on a CPU without effect.
         compiled: compile J·v and Jᵀ·u, at some twenty seconds of start-up each.
         say: told why, where recording or compilation fails and plain passes are used instead.
     """
@@ -44,6 +45,7 @@ class FastLinearization(Linearization):
         dtype: torch.dtype,
         example: Tensor,
         *,
+        recorded: bool = True,
         compiled: bool = False,
         say: Callable[[str], None] = lambda _: None,
     ):
@@ -55,7 +57,7 @@ class FastLinearization(Linearization):
         if compiled:
             forward = Captured(self._compilable_jvp, say, otherwise=forward)
             backward = Captured(self._compilable_pull, say, otherwise=backward)
-        self._passes = Replayed(forward, say), Replayed(backward, say)
+        self._passes = (Replayed(forward, say), Replayed(backward, say)) if recorded else (forward, backward)
 
     def value(self, x: Tensor) -> Tensor:
         """z(x; w0), (B, O)."""

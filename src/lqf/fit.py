@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -250,7 +250,7 @@ class Fit:
         start = vectors["body"] if vectors else None
         solver = PCG(tol=self.settings.tol, max_passes=self.settings.max_passes)
         return solver.solve(
-            problem,
+            self.measured(problem),
             features,
             head.ridge,
             kfac,
@@ -262,15 +262,18 @@ class Fit:
             progress=self.progress,
         )
 
+    def measured(self, problem: Problem) -> Problem:
+        """The same problem in the same floating-point type, for a few exact residuals."""
+        body = FastLinearization(problem.model.body, self.dtype, self.inputs.example(), recorded=False)
+        return problem.with_body(body)
+
     def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
-        """The same problem with a faster body, for the products."""
+        """The same problem with faster passes, for many products."""
         narrow = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(self.settings.precision, self.dtype)
         if self.settings.precision == "auto" and self.device.type == "cuda" and self.dtype == torch.float32:
             narrow = torch.float16
-        body = FastLinearization(
-            problem.model.body, narrow, self.inputs.example(), compiled=compiled, say=self.progress.say
-        )
-        return replace(problem, model=replace(problem.model, body=body))
+        example, say = self.inputs.example(), self.progress.say
+        return problem.with_body(FastLinearization(problem.model.body, narrow, example, compiled=compiled, say=say))
 
     def _compiles(self, chosen: Plan) -> bool:
         if self.settings.compile == "auto":

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lqf.inputs import Inputs
+from lqf.linearize import Linearization
 from lqf.model import LinearModel
 
 
@@ -51,6 +52,10 @@ class Problem:
     def with_ridge(self, ridge: Ridge) -> Problem:
         """The same data and model with other ridge strengths."""
         return replace(self, ridge=ridge)
+
+    def with_body(self, body: Linearization) -> Problem:
+        """The same problem with its Jacobian computed in another way."""
+        return replace(self, model=replace(self.model, body=body))
 
     @property
     def size(self) -> int:

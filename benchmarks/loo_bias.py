@@ -1,0 +1,85 @@
+"""Does leave-one-out flatter? Its error beside the test error, over many small problems with few images per class.
+
+    python benchmarks/loo_bias.py DATA [--classes 6] [--per-class 10] [--draws 10] [--size 96]
+
+DATA is a folder with train/ and test/. Every draw takes some classes and some images of each, fits with the exact dense
+solver, and counts the errors that leave-one-out predicts on the training images and those made on the classes' test
+images. A point that has seen a label gives it away; cross-fitting hides each label from its own row, and what is left
+is that the other rows' heads have seen it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hardware import hardware, write
+
+from lqf import LQFClassifier
+from lqf.device import resolve_device
+from lqf.settings import CHOICES
+
+Labelled = tuple[list[Path], list[str]]
+
+
+def pictures(folder: Path, names: list[str], most: int | None, generator: np.random.Generator) -> Labelled:
+    """Paths and labels of at most so many random images of each class."""
+    paths, labels = [], []
+    for name in names:
+        mine = sorted(p for p in (folder / name).iterdir() if p.is_file())
+        chosen = [mine[i] for i in generator.permutation(len(mine))[:most]]
+        paths += chosen
+        labels += [name] * len(chosen)
+    return paths, labels
+
+
+def rate(wrong: list[bool]) -> dict[str, float]:
+    """Error and its standard error."""
+    p, n = float(np.mean(wrong)), len(wrong)
+    return {"error": p, "standard_error": math.sqrt(p * (1 - p) / n), "n": n}
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights")
+    parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--classes", type=int, default=6)
+    parser.add_argument("--per-class", type=int, default=10)
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--name", default="loo_bias")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    classes = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())
+    runs: dict[str, dict[str, Any]] = {"closed-form head": {"solver": "head"}}
+    runs |= {point: {"solver": "dense", "head": point} for point in CHOICES["head"]}
+    wrong: dict[str, dict[str, list[bool]]] = {run: {"loo": [], "test": []} for run in runs}
+    for draw in range(args.draws):
+        generator = np.random.default_rng(draw)
+        names = sorted(generator.permutation(classes)[: args.classes].tolist())
+        few = pictures(args.data / "train", names, args.per_class, generator)
+        x, y = pictures(args.data / "test", names, None, generator)
+        for run, options in runs.items():
+            common = {"size": args.size, "weights": args.weights, "device": args.device, "seed": draw}
+            model = LQFClassifier(args.backbone, **common, **options)
+            loo = model.fit(*few).leave_one_out()
+            wrong[run]["loo"] += (loo.predicted != loo.labels).tolist()
+            wrong[run]["test"] += (model.predict(x) != np.array(y)).tolist()
+        print(draw, {r: [round(100 * float(np.mean(w)), 1) for w in v.values()] for r, v in wrong.items()}, flush=True)
+    result = {
+        "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.classes} classes × {args.per_class} images",
+        "draws": args.draws,
+        "errors": {run: {k: rate(w) for k, w in v.items()} for run, v in wrong.items()},
+        "hardware": hardware(resolve_device(args.device)),
+    }
+    print(write(args.name, result, args.out))
+
+
+if __name__ == "__main__":
+    main()
