@@ -1,0 +1,89 @@
+"""Bilinear pooling: the square root of the covariance of the last feature map, instead of its mean.
+
+For a map of L positions and k channels (after an optional reduction y = Rx from c channels), Y (k × L) centred over the
+positions,
+
+    Σ = Y Yᵀ / L,     S = (Σ + εI)^{1/2},     features: the upper triangle of S, √2 off the diagonal,
+
+so that inner products of features are those of the matrices S. ε = EPSILON·tr(Σ)/k keeps S differentiable: Σ has rank
+L − 1 at the most. With fewer positions than channels the root is taken on the small side, of G = YᵀY / L:
+
+    S = √ε I + Y (√(G + εI) + √ε I)⁻¹ Yᵀ / L.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lqf.matrix_root import matrix_root
+
+EPSILON = 1e-4
+
+
+class BilinearPool(nn.Module):
+    """(B, c, H, W) -> (B, k(k+1)/2).
+
+    Args:
+        reduction: (k, c) rows that make k channels out of c; None keeps them all. It is a constant, not a weight.
+        channels: k, where there is no reduction.
+    """
+
+    reduction: Tensor | None
+    upper: Tensor
+    diagonal: Tensor
+
+    def __init__(self, reduction: Tensor | None, channels: int | None = None):
+        super().__init__()
+        k = len(reduction) if reduction is not None else channels
+        if k is None:
+            raise ValueError("give a reduction, or the number of channels")
+        self.channels = k
+        row, column = torch.triu_indices(k, k)
+        self.register_buffer("reduction", reduction)
+        self.register_buffer("upper", row * k + column, persistent=False)
+        self.register_buffer("diagonal", row == column, persistent=False)
+
+    @property
+    def n_features(self) -> int:
+        """k(k+1)/2."""
+        return len(self.upper)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The features; computed in float32 at the least."""
+        if self.reduction is not None:
+            x = F.conv2d(x, self.reduction[:, :, None, None].to(x.dtype))
+        wide = torch.promote_types(x.dtype, torch.float32)
+        s = covariance_root(x.flatten(2).to(wide))
+        z = s.flatten(1)[:, self.upper]
+        return torch.where(self.diagonal, z, 2**0.5 * z).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Shown by print."""
+        return f"channels={self.channels}, features={self.n_features}"
+
+
+def covariance_root(y: Tensor) -> Tensor:
+    """S (B, k, k) of maps y (B, k, L)."""
+    k, length = y.shape[1:]
+    y = y - y.mean(2, keepdim=True)
+    trace = y.square().sum((1, 2)) / length
+    epsilon = (EPSILON * trace / k + torch.finfo(y.dtype).tiny ** 0.5)[:, None, None]
+    if k <= length:
+        return matrix_root(y @ y.mT / length + epsilon * _eye(k, y))
+    small = matrix_root(y.mT @ y / length + epsilon * _eye(length, y))
+    inner = torch.linalg.solve(small + epsilon.sqrt() * _eye(length, y), y.mT)
+    return epsilon.sqrt() * _eye(k, y) + y @ inner / length
+
+
+def _eye(n: int, like: Tensor) -> Tensor:
+    return torch.eye(n, dtype=like.dtype, device=like.device)
+
+
+def principal_rows(moment: Tensor, k: int) -> Tensor:
+    """(k, c) leading eigenvectors, strongest first, of a second-moment matrix of channels (c, c)."""
+    _, v = torch.linalg.eigh(moment.double())
+    rows = v.flip(1).T[:k]
+    signs = rows.gather(1, rows.abs().argmax(1, keepdim=True)).sign()  # the same on every machine
+    return (rows * signs).to(moment.dtype)
