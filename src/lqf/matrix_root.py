@@ -18,7 +18,7 @@ from torch import Tensor
 
 def matrix_root(m: Tensor) -> Tensor:
     """R with R² = M, for M (…, n, n) symmetric positive definite."""
-    return _Root.apply(m)[0]  # type: ignore[no-any-return]
+    return _Root.apply(m)[0]
 
 
 class _Root(torch.autograd.Function):
