@@ -17,6 +17,7 @@ from torch.func import jvp, vjp
 from lqf.capture import Captured
 from lqf.linearize import Linearization
 from lqf.norm import quicken
+from lqf.pooling import BilinearPool
 from lqf.replay import Passes, Replayed
 
 LARGEST_COTANGENT = 4.0
@@ -57,6 +58,8 @@ class FastLinearization(Linearization):
         if compiled:
             forward = Captured(self._compilable_jvp, say, otherwise=forward)
             backward = Captured(self._compilable_pull, say, otherwise=backward)
+        if any(isinstance(m, BilinearPool) for m in self.module.modules()):
+            recorded = False  # its eigendecompositions wait for the host, which cannot be recorded
         self._passes = (Replayed(forward, say), Replayed(backward, say)) if recorded else (forward, backward)
 
     def value(self, x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from lqf.backbones import Backbone
 from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
-from lqf.curvature import Preconditioner, precondition
+from lqf.curvature import body_curvature, precondition
 from lqf.data import Images, Preprocess
 from lqf.distributed import ALONE, World
 from lqf.fast import FastLinearization
@@ -237,7 +237,10 @@ class Fit:
         vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
         at = int(state[1]["at"]) if state else 0
         if self.settings.solver in ("sgd", "adam"):
-            preconditioner = self._kfac(problem, features) if self.settings.solver == "sgd" else None
+            preconditioner = None
+            if self.settings.solver == "sgd":
+                with self._timed("curvature"), matmul_precision(fast=True):
+                    preconditioner = precondition(problem, features, **self._curvature())
             return self._stochastic().solve(
                 problem, preconditioner, vectors, epoch=at, checkpoint=self._keep(problem), progress=self.progress
             )
@@ -246,7 +249,10 @@ class Fit:
         def keep_body(x: Tensor, passes: int, last: bool = False) -> None:
             keep({"body": x}, passes, last)
 
-        kfac = self._kfac(problem, features).body if self.settings.preconditioner == "kfac" else None
+        kfac = None
+        if self.settings.preconditioner == "kfac":
+            with self._timed("curvature"), matmul_precision(fast=True):
+                kfac = body_curvature(problem, **self._curvature())
         start = vectors["body"] if vectors else None
         solver = PCG(tol=self.settings.tol, max_passes=self.settings.max_passes)
         return solver.solve(
@@ -280,11 +286,8 @@ class Fit:
             return self.device.type == "cuda" and chosen.seconds > COMPILATION_PAYS
         return self.settings.compile == "on"
 
-    def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
-        with self._timed("curvature"), matmul_precision(fast=True):
-            return precondition(
-                problem, features, draws=self.settings.draws, seed=self.settings.seed, progress=self.progress
-            )
+    def _curvature(self) -> dict[str, Any]:
+        return {"draws": self.settings.draws, "seed": self.settings.seed, "progress": self.progress}
 
     def _stochastic(self) -> Stochastic:
         kind = SGD if self.settings.solver == "sgd" else Adam

@@ -24,6 +24,8 @@ def matrix_root(m: Tensor) -> Tensor:
 class _Root(torch.autograd.Function):
     """Returns the root and, for the derivatives, √λ and V."""
 
+    generate_vmap_rule = True
+
     @staticmethod
     def forward(m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         lam, v = torch.linalg.eigh(m)

@@ -5,8 +5,7 @@ With a zero head the body's Jacobian is zero and nothing but the head would be l
 - ``random``: blind to the labels, so that leave-one-out is unbiased as it stands.
 - ``probe``: the closed-form head. Informative, but each training row's Jacobian has seen that row's own label.
 - ``crossfit``: the rows are cut into folds; every row is linearised around the closed-form head of the *other* folds.
-  As
-  informative as the probe, and a row's Jacobian has not seen its label. Predictions use the mean of these heads.
+  As informative as the probe, and a row's Jacobian has not seen its label. Predictions use the mean of these heads.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lqf.solvers.head import Head, ridge_head
+from lqf.solvers.head import Head
 
 Kind = Literal["probe", "random", "crossfit"]
 
@@ -61,9 +60,7 @@ def crossfit_point(head: Head, mu: float, *, labels: Tensor, folds: int = 5, see
     for k in range(int(fold.max()) + 1):
         keep = (fold != k).to(head.features.device)
         share = float(head.weights[keep].sum() / head.weights.sum())
-        heads.append(
-            ridge_head(head.features[keep], head.residual.to(keep.device)[keep], head.weights[keep], mu * share)
-        )
+        heads.append(head.solve_some(keep, mu * share))
     return Point("crossfit", torch.stack(heads), fold)
 
 
