@@ -115,6 +115,4 @@ def averaged_kernels(
 
     body = body_kernel(part, cotangents, len(us), budget=budget, joint=False, progress=progress) / c
     z = features[rows]
-    return Kernels(
-        wide.gram(z), body, part.initial_residual(z), part.weights, groups[rows.cpu()], samples, c == 1
-    )
+    return Kernels(wide.gram(z), body, part.initial_residual(z), part.weights, groups[rows.cpu()], samples, c == 1)

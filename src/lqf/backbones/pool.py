@@ -99,8 +99,7 @@ def with_bilinear_pool(backbone: Backbone, name: str, reduction: Tensor | None, 
         channels: k.
     """
     body = copy.deepcopy(backbone.body)
-    like = next(body.parameters(), torch.zeros(()))
-    pool = BilinearPool(reduction, channels).to(device=like.device, dtype=like.dtype)
+    pool = BilinearPool(reduction, channels).to(next(body.parameters(), torch.zeros(())).device)
     body.set_submodule(name, pool.eval())
     spec = {**backbone.spec, "pooling": {"kind": "bilinear", "module": name, "channels": channels}}
     return replace(backbone, body=body, features=pool.n_features, spec=spec, classifier=None)
