@@ -67,13 +67,13 @@ def test_the_mean_chooses_avg() -> None:
     assert model.report_["choices"][0]["kept"] == "avg"
     same = fitted(x, y, solver="head", pooling="avg")
     np.testing.assert_array_equal(model.decision_function(x), same.decision_function(x))
-    assert [c["what"] for c in same.report_["choices"]] == ["weight decay of the head"]
+    assert [c["what"] for c in same.report_["choices"]] == ["weight decay (head)"]
 
 
 def test_what_was_given_is_no_choice() -> None:
     model = fitted(*textures(), pooling="bilinear", **FIXED)
     assert model.report_["choices"] == []
-    assert [c["what"] for c in fitted(*textures(), form="w0").report_["choices"]][-1] == "weight decay of the model"
+    assert [c["what"] for c in fitted(*textures(), form="w0").report_["choices"]][-1] == "weight decay (model)"
 
 
 @pytest.mark.parametrize("linearize", ["all", "deep"])

@@ -28,7 +28,7 @@ def of_weight_decay(choice: Choice, total: float, of: str) -> list[dict[str, Any
     trials = sorted(choice.trials, key=decay)
     return [
         {
-            "what": f"weight decay of the {of}",
+            "what": f"weight decay ({of})",
             "kept": decay(choice.best),
             "tried": [{"weight_decay": decay(t), **_score(t)} for t in trials],
         }

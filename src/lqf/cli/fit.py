@@ -178,13 +178,12 @@ def _choice_line(choice: dict[str, Any]) -> str:
         shown = ", ".join(f"{name} {percent(t['loo_error'])}" for name, t in tried.items())
         return f"{choice['what']}: {shown}; kept {kept}"
     decays, errors = [t["weight_decay"] for t in tried], [t["loo_error"] for t in tried]
-    ends = f"{choice['what']}: {number(decays[0])} to {number(decays[-1])}"
-    line = f"{ends}, {' '.join(f'{100 * e:.1f}' for e in errors)}%; kept {number(kept)}"
+    ends = f"{choice['what']}: {decays[0]:.2g}–{decays[-1]:.2g}"
+    line = f"{ends}: {' '.join(f'{100 * e:.1f}' for e in errors)}%; kept {kept:.2g}"
     if len(line) <= WIDTH - 2:
         return line
     at = percent(errors[decays.index(kept)])
-    spread = f"{percent(min(errors))} to {percent(max(errors))}"
-    return f"{ends}, {spread}; kept {number(kept)}, {at}"
+    return f"{ends}: {100 * min(errors):.1f}–{percent(max(errors))}; kept {kept:.2g}, {at}"
 
 
 def _solver(result: dict[str, Any]) -> str:
