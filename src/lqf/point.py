@@ -5,8 +5,7 @@ With a zero head the body's Jacobian is zero and nothing but the head would be l
 - ``random``: blind to the labels, so that leave-one-out is unbiased as it stands.
 - ``probe``: the closed-form head. Informative, but each training row's Jacobian has seen that row's own label.
 - ``crossfit``: the rows are cut into folds; every row is linearised around the closed-form head of the *other* folds.
-  As
-  informative as the probe, and a row's Jacobian has not seen its label. Predictions use the mean of these heads.
+  As informative as the probe, and a row's Jacobian has not seen its label. Predictions use the mean of these heads.
 """
 
 from __future__ import annotations
@@ -51,12 +50,11 @@ def probe_point(head: Head, mu: float) -> Point:
     return Point("probe", head.solve(mu)[None], torch.zeros(len(head.features), dtype=torch.long))
 
 
-def crossfit_point(head: Head, mu: float, *, labels: Tensor, folds: int = 5, seed: int = 0) -> Point:
-    """One closed-form head per fold, made without it; groups stay together, classes are spread over the folds.
+def crossfit_point(head: Head, mu: float, fold: Tensor) -> Point:
+    """One closed-form head per fold (see `stratified_folds`), made without it.
 
     μ shrinks with the weight that is left, so that the weight decay per sample stays the same.
     """
-    fold = stratified_folds(head.groups, labels, folds, seed)
     heads = []
     for k in range(int(fold.max()) + 1):
         keep = (fold != k).to(head.features.device)
@@ -67,7 +65,7 @@ def crossfit_point(head: Head, mu: float, *, labels: Tensor, folds: int = 5, see
     return Point("crossfit", torch.stack(heads), fold)
 
 
-def stratified_folds(groups: Tensor, labels: Tensor, folds: int, seed: int) -> Tensor:
+def stratified_folds(groups: Tensor, labels: Tensor, *, folds: int = 5, seed: int = 0) -> Tensor:
     """(n,) fold of every row: whole groups, each class dealt out evenly in random order.
 
     At most ``folds``, and no more than the typical class has groups: with more, a fold would lack some classes, and
