@@ -101,7 +101,7 @@ NEW = data(9, seed=5)[0]
 
 
 def pcg(**params: object) -> LQFClassifier:
-    return classifier(**{"solver": "pcg", "tol": 1e-8, "max_passes": 500, **FIXED, **params})
+    return classifier(**{"solver": "pcg", "tol": 1e-8, "max_passes": 500, "loo": "none", **FIXED, **params})
 
 
 def stochastic(solver: str) -> LQFClassifier:

@@ -209,16 +209,17 @@ def test_the_probe_point_carries_its_measured_bias() -> None:
 def test_levels_of_leave_one_out() -> None:
     x, y = data(18, 2)
     assert classifier(solver="pcg").fit(x, y).leave_one_out().level == "exact"  # one output: the kernel is exact
-    loo = classifier(solver="pcg").fit(X, Y).leave_one_out()
-    assert loo.level == "estimated"
-    assert "averaged over the outputs" in loo.note
+    for way, note in (("auto", "refits without each of"), ("kernel", "averaged over the outputs")):
+        loo = classifier(solver="pcg", loo=way).fit(X, Y).leave_one_out()
+        assert loo.level == "estimated"
+        assert note in loo.note
     assert classifier(solver="head").fit(X, Y).leave_one_out().level == "exact"
 
 
 @binary_or_multi
 def test_estimated_leave_one_out_follows_the_exact_one(n_classes: int) -> None:
     x, y = data(24, n_classes)
-    params = {"head": "random", "tol": 1e-8, **FIXED}
+    params = {"head": "random", "tol": 1e-8, "loo": "kernel", **FIXED}
     exact, near = (classifier(solver=s, **params).fit(x, y).leave_one_out().outputs for s in ("dense", "pcg"))
     if n_classes == 2:
         torch.testing.assert_close(near, exact, **TIGHT)
@@ -226,9 +227,10 @@ def test_estimated_leave_one_out_follows_the_exact_one(n_classes: int) -> None:
         assert float(torch.corrcoef(torch.stack([near.flatten(), exact.flatten()]))[0, 1]) > 0.6
 
 
-def test_leave_one_out_that_is_not_known_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lqf.fit.MOST_SAMPLES", {False: 10, True: 10})
-    model = classifier(solver="pcg").fit(X, Y)
+@pytest.mark.parametrize("loo", ["none", "kernel"])
+def test_leave_one_out_that_is_not_known_says_so(monkeypatch: pytest.MonkeyPatch, loo: str) -> None:
+    monkeypatch.setattr("lqf.fit.MOST_SAMPLES", {False: 10, True: 10})  # the kernel covers a part only
+    model = classifier(solver="pcg", loo=loo).fit(X, Y)
     assert model.report_["loo_error"] is None
     with pytest.raises(LQFError, match="leave-one-out is not known for this fit"):
         model.leave_one_out()

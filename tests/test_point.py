@@ -25,6 +25,10 @@ def head(labels: Tensor = LABELS, weights: Tensor | None = None, groups: Tensor 
     return Head.of(features(), residual, weights, torch.arange(N) if groups is None else groups)
 
 
+def folds_of(labels: Tensor) -> Tensor:
+    return stratified_folds(torch.arange(len(labels)), labels)
+
+
 def normal_equations(h: Head, keep: Tensor, mu: float) -> Tensor:
     """(C, p+1) from the rows in ``keep``."""
     z, r, s = with_one(h.features)[keep], h.residual[keep], h.weights[keep, None]
@@ -54,7 +58,7 @@ def test_probe_is_the_closed_form_head_of_all_rows() -> None:
 
 def test_crossfit_is_the_closed_form_head_of_the_other_folds() -> None:
     h = head(weights=torch.rand(N, dtype=torch.float64) + 0.5)
-    point = crossfit_point(h, MU, labels=LABELS)
+    point = crossfit_point(h, MU, folds_of(LABELS))
     assert len(point.heads) == 5
     for k, made in enumerate(point.heads):
         keep = point.fold != k
@@ -64,10 +68,10 @@ def test_crossfit_is_the_closed_form_head_of_the_other_folds() -> None:
 
 def test_crossfit_heads_have_not_seen_their_fold() -> None:
     """Given the folds, other labels of fold k's rows change every head but k's."""
-    before = crossfit_point(head(), MU, labels=LABELS)
+    before = crossfit_point(head(), MU, folds_of(LABELS))
     for k in range(len(before.heads)):
         changed = torch.where(before.fold == k, (LABELS + 1) % C, LABELS)
-        after = crossfit_point(head(changed), MU, labels=LABELS)
+        after = crossfit_point(head(changed), MU, folds_of(LABELS))
         same = [torch.equal(a, b) for a, b in zip(before.heads, after.heads, strict=True)]
         assert same == [j == k for j in range(len(before.heads))]
 
@@ -76,15 +80,15 @@ def test_a_duplicate_in_the_same_group_equals_weight_two() -> None:
     heavy = head(weights=torch.tensor([2.0] + [1.0] * (N - 1), dtype=torch.float64))
     z, r = (torch.cat([t, t[:1]]) for t in (heavy.features, heavy.residual))
     twice = Head.of(z, r, torch.ones(N + 1, dtype=torch.float64), torch.tensor([*range(N), 0]))
-    a = crossfit_point(heavy, MU, labels=LABELS)
-    b = crossfit_point(twice, MU, labels=torch.cat([LABELS, LABELS[:1]]))
+    a = crossfit_point(heavy, MU, stratified_folds(heavy.groups, LABELS))
+    b = crossfit_point(twice, MU, stratified_folds(twice.groups, torch.cat([LABELS, LABELS[:1]])))
     assert torch.equal(a.fold, b.fold[:-1])
     torch.testing.assert_close(a.heads, b.heads)
 
 
 def test_folds_are_stratified() -> None:
     labels = torch.tensor([0] * 23 + [1] * 11 + [2] * 6)[torch.randperm(40)]
-    fold = stratified_folds(torch.arange(40), labels, 5, seed=0)
+    fold = stratified_folds(torch.arange(40), labels, seed=0)
     table = torch.stack([torch.bincount(fold[labels == c], minlength=5) for c in range(3)])
     assert torch.equal(table.sum(1), torch.tensor([23, 11, 6]))
     assert int((table.amax(1) - table.amin(1)).max()) <= 1
@@ -93,13 +97,13 @@ def test_folds_are_stratified() -> None:
 
 def test_folds_depend_on_the_seed_alone() -> None:
     groups = torch.arange(N)
-    assert torch.equal(stratified_folds(groups, LABELS, 5, 1), stratified_folds(groups, LABELS, 5, 1))
-    assert not torch.equal(stratified_folds(groups, LABELS, 5, 1), stratified_folds(groups, LABELS, 5, 2))
+    assert torch.equal(stratified_folds(groups, LABELS, seed=1), stratified_folds(groups, LABELS, seed=1))
+    assert not torch.equal(stratified_folds(groups, LABELS, seed=1), stratified_folds(groups, LABELS, seed=2))
 
 
 def test_groups_stay_in_one_fold() -> None:
     groups = torch.randint(0, 15, (60,)) * 7  # any numbers
-    fold = stratified_folds(groups, groups % 2, 5, seed=0)
+    fold = stratified_folds(groups, groups % 2, seed=0)
     assert all(len(fold[groups == g].unique()) == 1 for g in groups.unique())
     assert len(fold.unique()) == 5
 
@@ -108,14 +112,14 @@ def test_groups_stay_in_one_fold() -> None:
 def test_every_fold_has_every_class_where_groups_are_few(per_class: int) -> None:
     """Else the head that a row uses would tell its class."""
     groups = torch.arange(3 * per_class).repeat_interleave(4)
-    fold = stratified_folds(groups, groups % 3, 5, seed=0)
+    fold = stratified_folds(groups, groups % 3, seed=0)
     assert int(fold.max()) + 1 == per_class
     assert all(len((groups % 3)[fold == k].unique()) == 3 for k in range(per_class))
 
 
 def test_one_small_class_does_not_take_the_folds_from_the_others() -> None:
     labels = torch.tensor([0, 0] + [1] * 20 + [2] * 20)
-    fold = stratified_folds(torch.arange(42), labels, 5, seed=0)
+    fold = stratified_folds(torch.arange(42), labels, seed=0)
     assert int(fold.max()) == 4
     assert len(fold[:2].unique()) == 2
 

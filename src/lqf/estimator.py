@@ -57,7 +57,7 @@ class LQFClassifier:
         strict: refuse damaged images instead of skipping them.
         limit_per_class: use at most this many images of every class.
         solver, pooling, pool_channels, weight_decay, body_weight_decay, head, form, linearize, alpha, augment,
-            preconditioner, tol, max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, precision,
+            preconditioner, loo, tol, max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, precision,
             compile, seed: see `lqf.settings.Settings`.
 
     Attributes:
@@ -89,6 +89,7 @@ class LQFClassifier:
         alpha: float = 15.0,
         augment: str = "none",
         preconditioner: str = "kfac",
+        loo: str = "auto",
         tol: float = 2e-2,
         max_passes: int = 40,
         epochs: int = 30,
@@ -121,6 +122,7 @@ class LQFClassifier:
         self.alpha = alpha
         self.augment = augment
         self.preconditioner = preconditioner
+        self.loo = loo
         self.tol = tol
         self.max_passes = max_passes
         self.epochs = epochs
@@ -242,7 +244,7 @@ class LQFClassifier:
     def _fingerprint(self, images: Images, spec: dict[str, Any], preprocess: Preprocess) -> dict[str, Any]:
         samples = images.samples
         settings = self._settings().to_dict()
-        for irrelevant in ("tol", "max_passes", "batch_size", "precision", "compile"):
+        for irrelevant in ("tol", "max_passes", "batch_size", "precision", "compile", "loo"):
             settings.pop(irrelevant)
         return {
             "settings": settings,
@@ -296,8 +298,8 @@ class LQFClassifier:
         loo = self._model().loo
         if loo is None:
             raise LQFError(
-                "leave-one-out is not known for this fit: its training set is too large for the averaged kernel; "
-                "use solver `head`, fewer images, or a labelled test set"
+                f"leave-one-out is not known for this fit (loo={self.loo!r}); "
+                "fit with loo='folds' or solver='head', or use a labelled test set"
             )
         return loo
 

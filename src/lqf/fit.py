@@ -21,7 +21,7 @@ from lqf.backbones.pool import AveragePool, find_average_pool
 from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
 from lqf.choose_pooling import OWN, Pooled, best, candidates, try_poolings
-from lqf.curvature import body_curvature, precondition
+from lqf.curvature import KFAC, body_curvature, precondition
 from lqf.data import Images, Preprocess
 from lqf.distributed import ALONE, World
 from lqf.fast import FastLinearization
@@ -29,14 +29,15 @@ from lqf.fitted import Fitted, TrainingTable
 from lqf.inputs import Inputs
 from lqf.kernels import Kernels, averaged_kernels, exact_kernels
 from lqf.linearize import linearized_body
-from lqf.loo import LeaveOneOut
+from lqf.loo import LeaveOneOut, average_views
 from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
-from lqf.point import Point, crossfit_point, probe_point, random_point
+from lqf.point import Point, crossfit_point, probe_point, random_point, stratified_folds
 from lqf.pooling import ChannelMoment
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
+from lqf.refits import Refits
 from lqf.rows import Rows
 from lqf.settings import Settings
 from lqf.solution import Certificate, Level, Solution
@@ -103,20 +104,29 @@ class Fit:
             self.choices += choices.of_weight_decay(choice, float(self.rows.weights.sum()), of)
         ridge = Ridge(choice.mu, choice.mu * choice.omega)
         problem = problem.with_ridge(Ridge(**self.world.first(lambda: asdict(ridge))))
+        kfac = fast = None
         with self._timed("solve"):
             if chosen.solver == "dense":
                 kernel = kernels.factorise(choice.omega)
                 solution = Dense().solve(problem, features, kernel, progress=self.progress)
+            elif chosen.solver == "pcg":
+                kfac = self._kfac(problem) if self.settings.preconditioner == "kfac" else None
+                fast = self.fast(problem, compiled=self._compiles(chosen))
+                solution = self.conjugate_gradients(problem, features, head, kfac, fast, state)
             else:
-                solution = self.iterate(problem, features, head, state, chosen)
+                solution = self.stochastic(problem, features, state)
         with self._timed("leave-one-out"):
-            loo = self._leave_one_out(kernels, choice, self.loo_bias(point, head, features, choice, chosen))
+            way = self._way_to_leave_out(kernels, fast is not None)
+            loo: LeaveOneOut | None = None
+            if way == "folds" and fast is not None:
+                loo = self.refits(fast, head, kfac, choice.mu)
+            elif way == "kernel":
+                loo = self._leave_one_out(kernels, choice, self.loo_bias(point, head, features, choice, chosen))
+        beta = self._beta(kernels, choice) if loo is None else loo.temperature()[0]
         report = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
         v, delta = problem.model.split(solution.delta)
         mean = problem.model.heads.mean(0)
-        return self._fitted(
-            v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, self._beta(kernels, choice), report
-        )
+        return self._fitted(v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, beta, report)
 
     # --- the data as rows ---------------------------------------------------------------------------------------------
 
@@ -217,15 +227,19 @@ class Fit:
 
     def point(self, head: Head, mu: float) -> Point:
         """The head(s) at the linearisation point."""
+        return self._point_of(head, mu, self._folds(head))
+
+    def _point_of(self, head: Head, mu: float, fold: Tensor) -> Point:
         if self.settings.head == "random":
             return random_point(head, self.settings.seed)
-        if self.settings.head == "probe":
+        if self.settings.head == "probe" or int(fold.max()) == 0:  # one fold has no others to be fitted on
             return probe_point(head, mu)
-        return self._crossfit(head, mu)
+        return crossfit_point(head, mu, fold)
 
-    def _crossfit(self, head: Head, mu: float) -> Point:
-        rows = self.rows.labels.repeat_interleave(self.images.n_views)
-        return crossfit_point(head, mu, labels=rows, seed=self.settings.seed)
+    def _folds(self, head: Head) -> Tensor:
+        """(n,) fold of every row."""
+        labels = self.rows.labels.repeat_interleave(self.images.n_views)
+        return stratified_folds(head.groups, labels, seed=self.settings.seed)
 
     def problem(self, point: Point) -> Problem:
         """The quadratic problem, still without ridge strengths."""
@@ -280,39 +294,41 @@ class Fit:
         judge = self.rows.judge.of(kernels.samples)
         return choose_ridge(kernels.factorise, kernels.residual, judge, omegas, mus, self.progress)
 
-    def iterate(self, problem: Problem, features: Tensor, head: Head, state: State | None, chosen: Plan) -> Solution:
-        """PCG, SGD or Adam, from the checkpoint or from the beginning."""
-        vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
-        at = int(state[1]["at"]) if state else 0
-        if self.settings.solver in ("sgd", "adam"):
-            preconditioner = None
-            if self.settings.solver == "sgd":
-                with self._timed("curvature"), matmul_precision(fast=True):
-                    preconditioner = precondition(problem, features, **self._curvature())
-            return self._stochastic().solve(
-                problem, preconditioner, vectors, epoch=at, checkpoint=self._keep(problem), progress=self.progress
-            )
+    def conjugate_gradients(
+        self, problem: Problem, features: Tensor, head: Head, kfac: KFAC | None, fast: Problem, state: State | None
+    ) -> Solution:
+        """PCG, from the checkpoint or from the beginning."""
         keep = self._keep(problem)
 
         def keep_body(x: Tensor, passes: int, last: bool = False) -> None:
             keep({"body": x}, passes, last)
 
-        kfac = None
-        if self.settings.preconditioner == "kfac":
-            with self._timed("curvature"), matmul_precision(fast=True):
-                kfac = body_curvature(problem, **self._curvature())
-        start = vectors["body"] if vectors else None
-        solver = PCG(tol=self.settings.tol, max_passes=self.settings.max_passes)
-        return solver.solve(
+        return PCG(tol=self.settings.tol, max_passes=self.settings.max_passes).solve(
             self.measured(problem),
             features,
             head.ridge,
             kfac,
-            start,
-            fast=self.fast(problem, compiled=self._compiles(chosen)),
+            state[0]["body"].to(problem.targets) if state else None,
+            fast=fast,
             tf32=self.settings.precision != "float32",
-            passes=at,
+            passes=int(state[1]["at"]) if state else 0,
             keep=keep_body,
+            progress=self.progress,
+        )
+
+    def stochastic(self, problem: Problem, features: Tensor, state: State | None) -> Solution:
+        """SGD or Adam, from the checkpoint or from the beginning."""
+        vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
+        preconditioner = None
+        if self.settings.solver == "sgd":
+            with self._timed("curvature"), matmul_precision(fast=True):
+                preconditioner = precondition(problem, features, **self._curvature())
+        return self._stochastic().solve(
+            problem,
+            preconditioner,
+            vectors,
+            epoch=int(state[1]["at"]) if state else 0,
+            checkpoint=self._keep(problem),
             progress=self.progress,
         )
 
@@ -333,6 +349,10 @@ class Fit:
         if self.settings.compile == "auto":
             return self.device.type == "cuda" and chosen.seconds > COMPILATION_PAYS
         return self.settings.compile == "on"
+
+    def _kfac(self, problem: Problem) -> KFAC:
+        with self._timed("curvature"), matmul_precision(fast=True):
+            return body_curvature(problem, **self._curvature())
 
     def _curvature(self) -> dict[str, Any]:
         return {"draws": self.settings.draws, "seed": self.settings.seed, "progress": self.progress}
@@ -368,6 +388,24 @@ class Fit:
 
     # --- results ------------------------------------------------------------------------------------------------------
 
+    def _way_to_leave_out(self, kernels: Kernels, can_refit: bool) -> str:
+        """One of "folds", "kernel" and "none": an exact kernel of all samples is the best there is."""
+        whole = len(kernels.samples) == len(self.images)
+        if kernels.exact and whole and self.settings.loo != "none":
+            return "kernel"
+        if self.settings.loo == "auto":
+            return "folds" if can_refit else "kernel"
+        return self.settings.loo
+
+    def refits(self, fast: Problem, head: Head, kfac: KFAC | None, mu: float) -> LeaveOneOut:
+        """Out-of-sample outputs from a model without each fold."""
+        outputs = Refits(fast, head, lambda part, fold: self._point_of(part, mu, fold), kfac).outputs(
+            self._folds(head), progress=self.progress
+        )
+        note = f"by refits without each of {int(self._folds(head).max()) + 1} folds"
+        by_sample = average_views(outputs, self.images.n_views).cpu()
+        return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
+
     def _leave_one_out(self, kernels: Kernels, choice: Choice, bias: float | None) -> LeaveOneOut | None:
         """From the kernels at the chosen ridge strengths; None where they only stand for a part of the samples."""
         if len(kernels.samples) < len(self.images):
@@ -395,7 +433,7 @@ class Fit:
         """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
         if point.kind != "probe":
             return None
-        blind = self.kernels(self.problem(self._crossfit(head, choice.mu)), features, chosen)
+        blind = self.kernels(self.problem(crossfit_point(head, choice.mu, self._folds(head))), features, chosen)
         trial = self.choose(blind, choice.mu, Ridge(choice.mu, choice.mu * choice.omega)).best
         return trial.error - choice.best.error
 

@@ -50,12 +50,11 @@ def probe_point(head: Head, mu: float) -> Point:
     return Point("probe", head.solve(mu)[None], torch.zeros(len(head.features), dtype=torch.long))
 
 
-def crossfit_point(head: Head, mu: float, *, labels: Tensor, folds: int = 5, seed: int = 0) -> Point:
-    """One closed-form head per fold, made without it; groups stay together, classes are spread over the folds.
+def crossfit_point(head: Head, mu: float, fold: Tensor) -> Point:
+    """One closed-form head per fold (see `stratified_folds`), made without it.
 
     μ shrinks with the weight that is left, so that the weight decay per sample stays the same.
     """
-    fold = stratified_folds(head.groups, labels, folds, seed)
     heads = []
     for k in range(int(fold.max()) + 1):
         keep = (fold != k).to(head.features.device)
@@ -64,7 +63,7 @@ def crossfit_point(head: Head, mu: float, *, labels: Tensor, folds: int = 5, see
     return Point("crossfit", torch.stack(heads), fold)
 
 
-def stratified_folds(groups: Tensor, labels: Tensor, folds: int, seed: int) -> Tensor:
+def stratified_folds(groups: Tensor, labels: Tensor, *, folds: int = 5, seed: int = 0) -> Tensor:
     """(n,) fold of every row: whole groups, each class dealt out evenly in random order.
 
     At most ``folds``, and no more than the typical class has groups: with more, a fold would lack some classes, and

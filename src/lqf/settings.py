@@ -17,6 +17,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "augment": ("none", "crop", "resized"),
     "preconditioner": ("kfac", "none"),
     "dtype": ("float32", "float64"),
+    "loo": ("auto", "folds", "kernel", "none"),
     "precision": ("auto", "float32", "tf32", "float16", "bfloat16"),
     "compile": ("auto", "on", "off"),
 }
@@ -41,6 +42,9 @@ class Settings:
         alpha: scale of the one-hot targets.
         augment: random augmentation, for "sgd" and "adam".
         preconditioner: of "pcg"; "none" is for comparison.
+        loo: the error on unseen data, where the kernel does not give it exactly: "folds" refits without each fold,
+            "kernel" is a quick and rough estimate; "auto": "folds" beside "pcg", "kernel" beside "sgd" and "adam".
+            "none" leaves it out.
         tol: relative residual at which PCG stops.
         max_passes: products with H after which PCG gives up, true residuals included.
         epochs: of "sgd" and "adam".
@@ -65,6 +69,7 @@ class Settings:
     alpha: float = 15.0
     augment: str = "none"
     preconditioner: str = "kfac"
+    loo: str = "auto"
     tol: float = 2e-2
     max_passes: int = 40
     epochs: int = 30

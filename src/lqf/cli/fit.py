@@ -61,6 +61,7 @@ def _add_problem(group: argparse._ArgumentGroup) -> None:
 def _add_solver(group: argparse._ArgumentGroup) -> None:
     _choice(group, "solver", "auto: dense where it is affordable, else pcg; head: the last layer alone")
     _choice(group, "preconditioner", "of pcg; none is for comparison")
+    _choice(group, "loo", "the error on unseen data where no exact one is to be had: by refits, roughly, or not at all")
     _value(group, "tol", float, "relative residual at which pcg stops")
     _value(group, "max_passes", int, "products after which pcg gives up")
     _value(group, "epochs", int, "of sgd and adam")
