@@ -96,16 +96,16 @@ def body_kernel(
             done = 0  # batches come in the order of the rows
             for index, x in problem.inputs.batches():
                 with matmul_precision(fast=per_row > 1 and not joint):
-                    _gradients(tape, group, x, cotangents(index), rows[done : done + len(x)])
+                    gradients(tape, group, x, cotangents(index), rows[done : done + len(x)])
                 done += len(x)
                 stage.advance(len(x))
             for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
                 add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
-            del rows
+            del rows, block  # the next group's must not be held beside them
     return kernel
 
 
-def _gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor) -> None:
+def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor) -> None:
     """Write the gradients of one batch into ``out`` (B, R, group size).
 
     Some of the R are made together, so that a layer's patches are laid out once for all of them; the batch is cut
