@@ -34,14 +34,12 @@ from lqf.rows import Rows
 from lqf.settings import Settings
 from lqf.solution import Certificate, Level, Solution
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
-from lqf.solvers.planner import Plan, Rates, plan
+from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
 from lqf.solvers.stochastic import StateCheckpoint, Stochastic
 from lqf.tune import Choice, choose_ridge
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """A checkpoint: the solver's vectors, and where it was."""
-MOST_SAMPLES = {False: 1000, True: 4000}
-"""Rows in the averaged kernel, on a CPU and on a GPU."""
 
 
 @dataclass
