@@ -38,7 +38,7 @@ from lqf.rows import Rows
 from lqf.settings import Settings
 from lqf.solution import Certificate, Level, Solution
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
-from lqf.solvers.planner import Plan, Rates, plan
+from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
 from lqf.solvers.stochastic import StateCheckpoint, Stochastic
 from lqf.tune import Choice, choose_ridge
 
@@ -46,8 +46,6 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 """A checkpoint: the solver's vectors, and where it was."""
 COMPILATION_PAYS = 120.0
 """Expected seconds above which compiled products (about 50 s to compile, twice as fast) end sooner."""
-MOST_SAMPLES = {False: 1000, True: 4000}
-"""Rows in the averaged kernel, on a CPU and on a GPU."""
 
 
 @dataclass
@@ -209,8 +207,9 @@ class Fit:
 
     def plan(self, problem: Problem) -> Plan:
         """Solver and cost, by timing this process."""
-        rates = Rates.measure(problem).together(self.world.size)
-        return plan(problem, self.settings.solver, rates, self._memory(), epochs=self.settings.epochs)
+        rates = Rates.measure(problem, self.fast(problem)).together(self.world.size)
+        refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
+        return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
 
     def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
         """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
@@ -288,11 +287,22 @@ class Fit:
 
     def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
         """The same problem with faster passes, for many products."""
+        return problem.with_body(self._compiled_body if compiled else self._fast_body)
+
+    @cached_property
+    def _fast_body(self) -> FastLinearization:
+        return self._make_fast(compiled=False)
+
+    @cached_property
+    def _compiled_body(self) -> FastLinearization:
+        return self._make_fast(compiled=True)
+
+    def _make_fast(self, *, compiled: bool) -> FastLinearization:
         narrow = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(self.settings.precision, self.dtype)
         if self.settings.precision == "auto" and self.device.type == "cuda" and self.dtype == torch.float32:
             narrow = torch.float16
         example, say = self.inputs.example(), self.progress.say
-        return problem.with_body(FastLinearization(problem.model.body, narrow, example, compiled=compiled, say=say))
+        return FastLinearization(self._parts[1], narrow, example, compiled=compiled, say=say)
 
     def _compiles(self, chosen: Plan) -> bool:
         if self.settings.compile == "auto":
