@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
+from lqf.batch import rows_that_fit
 from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
 from lqf.curvature import KFAC, Preconditioner, precondition
@@ -112,7 +113,10 @@ class Fit:
             way = self._way_to_leave_out(kernels, fast is not None)
             loo: LeaveOneOut | None = None
             if way == "folds" and fast is not None:
-                loo = self.refits(fast, head, kfac, choice.mu)
+                try:
+                    loo = self.refits(fast, head, kfac, choice.mu)
+                except FloatingPointError:  # the solve has said so
+                    loo = self.refits(self.measured(problem), head, kfac, choice.mu)
             elif way == "kernel":
                 loo = self._leave_one_out(kernels, choice, self.loo_bias(point, head, features, choice, chosen))
         beta = self._beta(kernels, choice) if loo is None else loo.temperature()[0]
@@ -136,10 +140,13 @@ class Fit:
             self.preprocess,
             device=self.device,
             dtype=self.dtype,
-            batch_size=self.settings.batch_size or (128 if self.device.type == "cuda" else 16),
+            batch_size=self.settings.batch_size or 16,
             prefix=self._parts[0],
             world=self.world,
         )
+        if self.device.type == "cuda" and self.settings.batch_size is None:
+            free = available_bytes(self.device)
+            inputs.batch_size = rows_that_fit(self._parts[1], inputs.example(1), free)
         inputs.cache_prefix(progress=self.progress)
         inputs.keep_on_device()
         return inputs
