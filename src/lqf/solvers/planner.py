@@ -7,6 +7,7 @@ the rest is counting.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, replace
 
@@ -157,16 +158,25 @@ def jacobian_bytes(problem: Problem, gradients: int, memory: int) -> int:
 def kernel_seconds(
     problem: Problem, rates: Rates, n: int, per_row: int, held: int, flops: float, *, joint: bool
 ) -> float:
-    """Passes that make the gradients, layers in groups that fit; and their inner products, upper tiles only.
-
-    The way back to the later layers is shorter: a further pass is counted with half of its gradients.
-    """
+    """Passes that make the gradients, layers in groups that fit; and their inner products, upper tiles only."""
     d, m = problem.model.body.size, n * per_row if joint else n
     passes = math.ceil(n * per_row * d * problem.targets.element_size() / held)
     tiles = math.ceil(m / TILE)
     products = m * m * d * (tiles + 1) / (2 * tiles) * (1 if joint else per_row)
-    ways = n * per_row * (1 + (passes - 1) / 2) / rates.gradient_rows
+    ways = n * per_row * ways_back(rates.factors, passes) / rates.gradient_rows
     return ways + passes * n / rates.forward_rows / 2 + products / flops
+
+
+def ways_back(factors: tuple[Factor, ...], passes: int) -> float:
+    """The ways back of all passes, in units of a whole one: to the first layer of a group of late ones it is short."""
+    work = [f.groups * f.o * f.p * f.positions for f in factors]
+    sizes = [f.groups * f.o * f.p for f in factors]
+    ends = list(itertools.accumulate(sizes))  # weights up to and including each layer
+    total = 0.0
+    for k in range(passes):
+        first = next((i for i, end in enumerate(ends) if end > k * sum(sizes) / passes), 0)
+        total += sum(work[first:]) / sum(work) if work else 1.0
+    return total
 
 
 def choice_seconds(rates: Rates, m: int, columns: int, block: int) -> float:
