@@ -72,13 +72,13 @@ def main() -> None:
             wrong[run]["loo"] += (loo.predicted != loo.labels).tolist()
             wrong[run]["test"] += (model.predict(x) != np.array(y)).tolist()
         print(draw, {r: [round(100 * float(np.mean(w)), 1) for w in v.values()] for r, v in wrong.items()}, flush=True)
-    result = {
-        "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.classes} classes × {args.per_class} images",
-        "draws": args.draws,
-        "errors": {run: {k: rate(w) for k, w in v.items()} for run, v in wrong.items()},
-        "hardware": hardware(resolve_device(args.device)),
-    }
-    print(write(args.name, result, args.out))
+        result = {
+            "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.classes} classes × {args.per_class} images",
+            "draws": draw + 1,
+            "errors": {run: {k: rate(w) for k, w in v.items()} for run, v in wrong.items()},
+            "hardware": hardware(resolve_device(args.device)),
+        }
+        write(args.name, result, args.out)  # after every draw: a run takes long
 
 
 if __name__ == "__main__":

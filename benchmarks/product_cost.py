@@ -1,17 +1,22 @@
-"""What one product Jᵀ(Jv) costs: against `torch.func`, and against one ordinary training step, in one run.
+"""What one product Jᵀ(Jv) costs: against `torch.func`, curvlinops, and against one ordinary training step, in one run.
 
     python benchmarks/product_cost.py                                    # EfficientNet-Lite0 on the CPU
-    python benchmarks/product_cost.py --backbone resnet50 --weights r50.safetensors --device cuda --batch 128
+    python benchmarks/product_cost.py --backbone resnet50 --weights r50.safetensors --device cuda --batch 128 \\
+        --precision float16 --compile
 
-All variants take turns in every round, so that a busy machine slows all of them alike; the ratio of medians counts.
+The product is what PCG does: J·v forward, then Jᵀ·u backward (`FastLinearization`). The training step has the same
+precision and channels last; `torch.func` takes the network as it is loaded. All variants take turns in every round, so
+that a busy machine slows all of them alike; the ratio of medians counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -20,42 +25,78 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp, vjp
 
 from lqf.backbones import load_backbone
+from lqf.fast import FastLinearization
 from lqf.linearize import Linearization
 from lqf.precision import matmul_precision
 
+Functions = dict[str, Callable[[], object]]
+TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
-def variants(body: nn.Module, x: Tensor) -> dict[str, Callable[[], object]]:
-    """The things that are timed, each for one batch x."""
-    linear = Linearization(body)
-    v = torch.randn(linear.size, device=x.device) * 1e-2
-    weights, tangents = linear.weights(), linear.layout.views(v)
+
+def training_step(body: nn.Module, x: Tensor, *, compiled: bool) -> Callable[[], None]:
+    """Forward, backward and an SGD step, in the type of x; channels last on a GPU."""
+    own = copy.deepcopy(body).to(x.dtype).requires_grad_()
+    if x.is_cuda:
+        own, x = own.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+    forward = torch.compile(own) if compiled else own
     labels = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    trained = {n: w.clone().requires_grad_() for n, w in weights.items()}
-    optimiser = torch.optim.SGD(trained.values(), lr=1e-6, momentum=0.9)
+    optimiser = torch.optim.SGD(own.parameters(), lr=1e-6, momentum=0.9, fused=x.is_cuda)
 
-    def call(w: dict[str, Tensor]) -> Tensor:
-        return functional_call(body, w, (x,))
-
-    def with_torch_func() -> object:
-        _, jv = jvp(call, (weights,), (tangents,))
-        _, pull = vjp(call, weights)
-        return pull(jv)
-
-    def training_step() -> None:
+    def step() -> None:
         optimiser.zero_grad()
-        nn.functional.cross_entropy(call(trained), labels).backward()
+        nn.functional.cross_entropy(forward(x).float(), labels).backward()
         optimiser.step()
 
+    return step
+
+
+def torch_func(body: nn.Module, x: Tensor) -> Callable[[], object]:
+    """The same product by `torch.func`, with the network as it is."""
+    own = copy.deepcopy(body).to(x.dtype)
+    weights = {n: w.detach() for n, w in own.named_parameters()}
+    tangents = {n: 1e-2 * torch.randn_like(w) for n, w in weights.items()}
+
+    def call(w: dict[str, Tensor]) -> Tensor:
+        return functional_call(own, w, (x,))
+
+    def product() -> object:
+        jv = jvp(call, (weights,), (tangents,))[1]
+        pull = vjp(call, weights)[1]
+        return pull(jv)
+
+    return product
+
+
+def products(body: nn.Module, x: Tensor, dtype: torch.dtype, *, compiled: bool) -> Functions:
+    """Ours."""
+    exact = Linearization(body)
+    fast = FastLinearization(exact, dtype, x[:2], compiled=compiled, say=print)
+    v = 1e-2 * torch.randn(exact.size, device=x.device)
+    u = torch.randn_like(exact.value(x))
+    end = ", compiled" if compiled else ""
     return {
-        "training step": training_step,
-        "fused product": lambda: linear.fused(x, v, lambda _, dz: dz),
-        "torch.func jvp + vjp": with_torch_func,
-        "J·v alone": lambda: linear.jvp(x, v),
-        "Jᵀ·u alone": lambda: linear.vjp(x, torch.ones_like),
+        f"product{end}": lambda: fast.pull(x, fast.jvp(x, v)[1]),
+        f"J·v alone{end}": lambda: fast.jvp(x, v),
+        f"Jᵀ·u alone{end}": lambda: fast.pull(x, u),
     }
 
 
-Functions = dict[str, Callable[[], object]]
+def curvlinops_product(body: nn.Module, x: Tensor) -> Functions:
+    """The same product by curvlinops: its GGN for the summed squared error is 2·JᵀJ."""
+    if find_spec("curvlinops") is None:
+        print("curvlinops is not installed; its product is left out")
+        return {}
+    from curvlinops import GGNLinearOperator
+
+    own = copy.deepcopy(body).requires_grad_()
+    targets = torch.zeros_like(body(x))
+    ggn = GGNLinearOperator(
+        own, nn.MSELoss(reduction="sum"), list(own.parameters()), [(x, targets)], check_deterministic=False
+    )
+    v = torch.randn(Linearization(body).size, device=x.device) * 1e-2
+    ours, theirs = Linearization(body).fused(x, v, lambda _, dz: dz)[1], (ggn @ v) / 2
+    print(f"curvlinops: relative difference of the product {float((theirs - ours).norm() / ours.norm()):.1e}")
+    return {"curvlinops GGN": lambda: ggn @ v}
 
 
 def measure(functions: Functions, device: torch.device, rounds: int) -> dict[str, dict[str, float]]:
@@ -97,27 +138,42 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--tf32", action="store_true", help="allow TensorFloat-32 on the GPU")
+    parser.add_argument("--precision", default="float32", choices=("float32", "tf32", *TYPES))
+    parser.add_argument("--compile", action="store_true", help="also through torch.compile")
     parser.add_argument("--out", type=Path, help="folder for the JSON; default benchmarks/results")
     args = parser.parse_args()
     device = torch.device(args.device)
     body = load_backbone(args.backbone, weights=args.weights).body.to(device)
     x = torch.randn(args.batch, 3, args.size, args.size, device=device)
-    with matmul_precision(args.tf32):
-        times = measure(variants(body, x), device, args.rounds)
-    step, fused = times["training step"], times["fused product"]
+    dtype = TYPES.get(args.precision, torch.float32)
+    with matmul_precision(args.precision != "float32"):
+        functions: Functions = {"training step": training_step(body, x.to(dtype), compiled=False)}
+        functions |= products(body, x, dtype, compiled=False)
+        functions["torch.func jvp + vjp"] = torch_func(body, x.to(dtype))
+        if dtype == torch.float32:
+            exact, v = Linearization(body), 1e-2 * torch.randn(Linearization(body).size, device=device)
+            functions["fused product, any module"] = lambda: exact.fused(x, v, lambda _, dz: dz)
+            functions |= curvlinops_product(body, x)
+        if args.compile:
+            functions["training step, compiled"] = training_step(body, x.to(dtype), compiled=True)
+            functions |= products(body, x, dtype, compiled=True)
+        times = measure(functions, device, args.rounds)
+    end = ", compiled" if args.compile else ""
+    step, ours, theirs = (times[n] for n in (f"training step{end}", f"product{end}", "torch.func jvp + vjp"))
+    eager = times["training step"]["peak_bytes"]
+    memory = times["product"]["peak_bytes"] / eager if eager else None
     result = {
-        "what": f"{args.backbone}, {args.size} px, batch {args.batch}, {'tf32' if args.tf32 else 'float32'}, eager",
-        "fused over training step": fused["seconds"] / step["seconds"],
-        "torch.func over fused": times["torch.func jvp + vjp"]["seconds"] / fused["seconds"],
-        "memory, fused over training step": fused["peak_bytes"] / step["peak_bytes"] if step["peak_bytes"] else None,
+        "what": f"{args.backbone}, {args.size} px, batch {args.batch}, {args.precision}",
+        f"product{end} over training step{end}": ours["seconds"] / step["seconds"],
+        f"torch.func over product{end}": theirs["seconds"] / ours["seconds"],
+        "memory, product over training step": memory,
         "variants": times,
         "hardware": hardware(device),
     }
     for name, t in times.items():
         print(f"{name:24s} {1e3 * t['seconds']:8.1f} ms   {t['seconds'] / step['seconds']:5.2f} × a training step")
-    kind = f"{args.device}-tf32" if args.tf32 else args.device
-    print(write(f"product_cost-{args.backbone}-{kind}", result, args.out))
+    kind = f"{args.device}-{args.precision}" + ("-compile" if args.compile else "")
+    print(write(f"product_cost-{args.backbone.replace(':', '-')}-{kind}", result, args.out))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def test_float16_is_as_good_at_every_scale(scale: float) -> None:
 
 def test_smaller_batches_are_padded_and_the_exact_module_stays_as_it_was() -> None:
     exact, fast = pair("convnet", torch.float64)
+    fast._fixed_size = True  # as when it is compiled
     before = {n: w.clone() for n, w in exact.module.state_dict().items()}
     x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
     u = torch.randn_like(exact.value(x))

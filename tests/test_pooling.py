@@ -6,7 +6,7 @@ import torch
 from cases import Scale
 from lqf.layers import Tape
 from lqf.linearize import Linearization
-from lqf.matrix_root import matrix_root
+from lqf.matrix_root import matrix_inverse, matrix_root
 from lqf.pooling import EPSILON, BilinearPool, covariance_root, principal_rows
 
 DOUBLE = torch.float64
@@ -20,18 +20,55 @@ def spd(values: list[float]) -> torch.Tensor:
 SPECTRA = {"distinct": [3.0, 1.0, 0.5, 0.1], "repeated": [2.0, 2.0, 2.0, 0.5], "near zero": [1.0, 1e-6, 1e-6, 1e-7]}
 
 
+NEWTON = pytest.mark.parametrize("newton", [False, True])
+
+
+@NEWTON
 @pytest.mark.parametrize("name", SPECTRA)
-def test_root_and_its_derivatives(name: str) -> None:
-    m = spd(SPECTRA[name])
-    r = matrix_root(m)
-    torch.testing.assert_close(r @ r, m, rtol=1e-12, atol=1e-12)
-    d = torch.randn(4, 4, dtype=DOUBLE)
-    d = d + d.T
-    _, dr = torch.func.jvp(matrix_root, (m,), (d,))
+def test_root_and_its_derivatives(name: str, newton: bool) -> None:
+    m = torch.stack([spd(SPECTRA[name]), 1e3 * spd(SPECTRA[name])])
+
+    def root(m: torch.Tensor) -> torch.Tensor:
+        return matrix_root(m, newton=newton)
+
+    r = root(m)
+    torch.testing.assert_close(r @ r, m, rtol=1e-11, atol=1e-11)
+    d = torch.randn(2, 4, 4, dtype=DOUBLE)
+    d = d + d.mT
+    _, dr = torch.func.jvp(root, (m,), (d,))
     torch.testing.assert_close(r @ dr + dr @ r, d, rtol=1e-8, atol=1e-8)  # Sylvester's equation
-    u = torch.randn(4, 4, dtype=DOUBLE)
-    pulled = torch.func.vjp(matrix_root, m)[1](u)[0]
+    u = torch.randn(2, 4, 4, dtype=DOUBLE)
+    pulled = torch.func.vjp(root, m)[1](u)[0]
     assert float((u * dr).sum()) == pytest.approx(float((pulled * d).sum()), rel=1e-9)
+
+
+@NEWTON
+def test_inverse_and_its_derivatives(newton: bool) -> None:
+    t = torch.stack([spd([3.0, 1.0, 0.5, 1e-5]), spd([1.0, 1.0, 1.0, 1.0])])
+
+    def inverse(t: torch.Tensor) -> torch.Tensor:
+        return matrix_inverse(t, newton=newton)
+
+    torch.testing.assert_close(inverse(t) @ t, torch.eye(4, dtype=DOUBLE).expand(2, 4, 4), rtol=1e-6, atol=1e-6)
+    d, u = torch.randn(2, 4, 4, dtype=DOUBLE), torch.randn(2, 4, 4, dtype=DOUBLE)
+    _, dx = torch.func.jvp(inverse, (t[1:],), (d[1:],))
+    torch.testing.assert_close(dx, -d[1:], rtol=1e-9, atol=1e-9)
+    _, dx = torch.func.jvp(inverse, (t,), (d,))
+    pulled = torch.func.vjp(inverse, t)[1](u)[0]
+    assert float((u * dx).sum()) == pytest.approx(float((pulled * d).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [16, 49])
+def test_newtons_iterations_reach_float64_at_the_spectra_of_feature_maps(n: int) -> None:
+    """Rank n − 1 plus the ridge that pooling adds, here as small as a 256-channel map makes it."""
+    y = torch.randn(3, n, n - 1, dtype=DOUBLE) * torch.logspace(0, -2, n - 1, dtype=DOUBLE)
+    m = y @ y.mT + (1e-4 / 256) * y.square().sum((1, 2))[:, None, None] * torch.eye(n)
+    d = torch.randn(3, n, n, dtype=DOUBLE)
+    by_eigh, by_newton = (
+        torch.func.jvp(lambda m, k=k: matrix_root(m, newton=k), (m,), (d + d.mT,)) for k in (False, True)
+    )
+    for a, b in zip(by_newton, by_eigh, strict=True):
+        assert float((a - b).norm() / b.norm()) < 1e-8
 
 
 @pytest.mark.parametrize(("k", "length"), [(3, 7), (6, 4), (5, 5), (4, 1)])

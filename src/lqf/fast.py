@@ -17,7 +17,6 @@ from torch.func import jvp, vjp
 from lqf.capture import Captured
 from lqf.linearize import Linearization
 from lqf.norm import quicken
-from lqf.pooling import BilinearPool
 from lqf.replay import Passes, Replayed
 
 LARGEST_COTANGENT = 4.0
@@ -27,7 +26,7 @@ LARGEST_COTANGENT = 4.0
 class FastLinearization(Linearization):
     """``exact`` in ``dtype``, with channels last; inputs and results keep their own floating-point type.
 
-    Batches smaller than the first one are padded to its size, so that one recording or one compiled graph serves all.
+    Batches smaller than the first one are padded to its size where one recording or one compiled graph serves all.
 
     Args:
         exact: the expansion to imitate; it is not changed.
@@ -51,15 +50,13 @@ class FastLinearization(Linearization):
         say: Callable[[str], None] = lambda _: None,
     ):
         super().__init__(_converted(exact.module, dtype), exact.layout.names)
-        self.dtype, self._rows = dtype, 0
+        self.dtype, self._rows, self._fixed_size = dtype, 0, compiled
         self.format = self._layout(example)
         forward: Passes = self._forward
         backward: Passes = self._backward
         if compiled:
             forward = Captured(self._compilable_jvp, say, otherwise=forward)
             backward = Captured(self._compilable_pull, say, otherwise=backward)
-        if any(isinstance(m, BilinearPool) for m in self.module.modules()):
-            recorded = False  # its eigendecompositions wait for the host, which cannot be recorded
         self._passes = (Replayed(forward, say), Replayed(backward, say)) if recorded else (forward, backward)
 
     def value(self, x: Tensor) -> Tensor:
@@ -148,7 +145,9 @@ class FastLinearization(Linearization):
         return x.to(self.dtype, memory_format=self.format if x.ndim == 4 else torch.contiguous_format)
 
     def _padded(self, x: Tensor) -> Tensor:
-        """With rows of zeros up to the size of the first batch."""
+        """With rows of zeros up to the size of the first batch, where its passes are recorded or compiled."""
+        if not (self._fixed_size or x.is_cuda):
+            return x
         self._rows = self._rows or len(x)
         missing = self._rows - len(x)
         if missing <= 0:

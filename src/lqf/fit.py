@@ -18,6 +18,7 @@ from torch import Tensor
 from lqf import choices
 from lqf.backbones import Backbone
 from lqf.backbones.pool import AveragePool, find_average_pool
+from lqf.batch import rows_that_fit
 from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
 from lqf.choose_pooling import OWN, Pooled, best, candidates, try_poolings
@@ -42,7 +43,7 @@ from lqf.rows import Rows
 from lqf.settings import Settings
 from lqf.solution import Certificate, Level, Solution
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
-from lqf.solvers.planner import Plan, Rates, plan
+from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
 from lqf.solvers.stochastic import StateCheckpoint, Stochastic
 from lqf.tune import Choice, choose_ridge
 
@@ -50,8 +51,6 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 """A checkpoint: the solver's vectors, and where it was."""
 COMPILATION_PAYS = 120.0
 """Expected seconds above which compiled products (about 50 s to compile, twice as fast) end sooner."""
-MOST_SAMPLES = {False: 1000, True: 4000}
-"""Rows in the averaged kernel, on a CPU and on a GPU."""
 
 
 @dataclass
@@ -119,7 +118,10 @@ class Fit:
             way = self._way_to_leave_out(kernels, fast is not None)
             loo: LeaveOneOut | None = None
             if way == "folds" and fast is not None:
-                loo = self.refits(fast, head, kfac, choice.mu)
+                try:
+                    loo = self.refits(fast, head, kfac, choice.mu)
+                except FloatingPointError:  # the solve has said so
+                    loo = self.refits(self.measured(problem), head, kfac, choice.mu)
             elif way == "kernel":
                 loo = self._leave_one_out(kernels, choice, self.loo_bias(point, head, features, choice, chosen))
         beta = self._beta(kernels, choice) if loo is None else loo.temperature()[0]
@@ -143,10 +145,13 @@ class Fit:
             self.preprocess,
             device=self.device,
             dtype=self.dtype,
-            batch_size=self.settings.batch_size or (128 if self.device.type == "cuda" else 16),
+            batch_size=self.settings.batch_size or 16,
             prefix=self._parts[0],
             world=self.world,
         )
+        if self.device.type == "cuda" and self.settings.batch_size is None:
+            free = available_bytes(self.device)
+            inputs.batch_size = rows_that_fit(self._parts[1], inputs.example(1), free)
         inputs.cache_prefix(progress=self.progress)
         inputs.keep_on_device()
         return inputs
@@ -201,7 +206,8 @@ class Fit:
         """Another pooling; what comes before it, and so the rows' inputs, stays the same."""
         if backbone is not self.backbone:
             self.backbone = backbone
-            self.__dict__.pop("_parts", None)
+            for made in ("_parts", "_fast_body", "_compiled_body"):
+                self.__dict__.pop(made, None)
 
     def features(self, moment: ChannelMoment | None = None) -> Tensor:
         """z (n, p) of all rows; the moment, if there is one, is added up on the way."""
@@ -257,8 +263,9 @@ class Fit:
 
     def plan(self, problem: Problem) -> Plan:
         """Solver and cost, by timing this process."""
-        rates = Rates.measure(problem).together(self.world.size)
-        return plan(problem, self.settings.solver, rates, self._memory(), epochs=self.settings.epochs)
+        rates = Rates.measure(problem, self.fast(problem)).together(self.world.size)
+        refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
+        return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
 
     def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
         """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
@@ -339,11 +346,22 @@ class Fit:
 
     def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
         """The same problem with faster passes, for many products."""
+        return problem.with_body(self._compiled_body if compiled else self._fast_body)
+
+    @cached_property
+    def _fast_body(self) -> FastLinearization:
+        return self._make_fast(compiled=False)
+
+    @cached_property
+    def _compiled_body(self) -> FastLinearization:
+        return self._make_fast(compiled=True)
+
+    def _make_fast(self, *, compiled: bool) -> FastLinearization:
         narrow = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(self.settings.precision, self.dtype)
         if self.settings.precision == "auto" and self.device.type == "cuda" and self.dtype == torch.float32:
             narrow = torch.float16
         example, say = self.inputs.example(), self.progress.say
-        return problem.with_body(FastLinearization(problem.model.body, narrow, example, compiled=compiled, say=say))
+        return FastLinearization(self._parts[1], narrow, example, compiled=compiled, say=say)
 
     def _compiles(self, chosen: Plan) -> bool:
         if self.settings.compile == "auto":

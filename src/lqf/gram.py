@@ -7,7 +7,7 @@ alone is cut by output channels. Many processes share out the layers, each of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,8 @@ from lqf.progress import SILENT, Progress
 
 Cotangents = Callable[[Tensor], Tensor]
 """Row numbers (B,) -> cotangents at the features (R, B, p), R gradients per row."""
+TOGETHER = 4
+"""Gradients of one row that are made together."""
 
 
 @dataclass(frozen=True)
@@ -94,44 +96,90 @@ def body_kernel(
     with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
         for group in groups:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
+            done = 0  # batches come in the order of the rows
             for index, x in inputs.batches():
                 with matmul_precision(fast=per_row > 1 and not joint):
-                    _gradients(tape, group, x, cotangents(index), rows, index)
-                stage.advance(len(index))
+                    gradients(tape, group, x, cotangents(index), rows[done : done + len(x)])
+                done += len(x)
+                stage.advance(len(x))
             for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
                 add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
-            del rows
+            del rows, block  # the next group's must not be held beside them
     return world.sum_(kernel)
 
 
-def _gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, index: Tensor) -> None:
-    """Write the gradients of one batch into out[index] (B, R, group size)."""
+def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor) -> None:
+    """Write the gradients of one batch into ``out`` (B, R, group size).
+
+    Some of the R are made together, so that a layer's patches are laid out once for all of them; the batch is cut
+    accordingly, and the gradients at the layers' outputs take no more memory than those of one r for the whole batch.
+    """
+    together = min(TOGETHER, len(us))
+    step = -(-len(x) // together)
+    for at in range(0, len(x), step):
+        part = slice(at, at + step)
+        _write(tape, group, x[part], us[:, part], out[part], together)
+
+
+def _write(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, together: int) -> None:
     z, records = tape.record(x)
     wanted = {id(p.layer) for p in group}
     records = [r for r in records if id(r.layer) in wanted]
-    for k, u in enumerate(us):
-        gs = Tape.backward(z, records, u, retain=k + 1 < len(us)) if records else []
-        others = tape.others_per_sample(x, u) if id(None) in wanted else {}
+    for k in range(0, len(us), together):
+        some = us[k : k + together]
+        last = k + together >= len(us)
+        gs = [Tape.backward(z, records, u, retain=not last or i + 1 < len(some)) for i, u in enumerate(some)]
         at = 0
         for part in group:
-            mine = [(r, g) for r, g in zip(records, gs, strict=True) if r.layer is part.layer]
-            for called, (r, g) in enumerate(mine):
-                piece = torch.cat(list(r.layer.per_sample(r.a, g, part.channels).values()), 1)
-                target = out[:, k, at : at + part.size]
-                target[index] = piece if not called else target[index] + piece
+            into = out[:, k : k + together, at : at + part.size]
             if part.layer is None:
-                out[index, k, at : at + part.size] = torch.cat([others[n] for n in tape.others], 1)
+                for i, u in enumerate(some):
+                    _fill(into[:, i], tape.others_per_sample(x, u).values(), add=False)
+            mine = [i for i, r in enumerate(records) if r.layer is part.layer]
+            for called, i in enumerate(mine):
+                _add_layer(into, part, records[i].a, [g[i] for g in gs], add=called > 0)
             at += part.size
 
 
+def _add_layer(into: Tensor, part: Part, a: Tensor, gs: list[Tensor], add: bool) -> None:
+    """The gradients of one call of one layer: into (B, R, size) from its input a and the gradients at its output."""
+    layer = part.layer
+    assert layer is not None
+    if isinstance(layer, NormLayer):
+        for i, g in enumerate(gs):
+            _fill(into[:, i], layer.per_sample(a, g).values(), add)
+        return
+    g = torch.stack([layer.grads(g)[:, :, part.channels] for g in gs], 2)  # (B, groups, R, o, L)
+    pieces = []
+    if layer.weight:
+        products = g.flatten(2, 3) @ layer.patches(a).mT  # (B, groups, R·o, p): one product for all r
+        pieces.append(products.unflatten(2, (len(gs), -1)).transpose(1, 2))
+    if layer.bias:
+        pieces.append(g.sum(-1).transpose(1, 2))
+    _fill(into, [piece.flatten(2) for piece in pieces], add)
+
+
+def _fill(into: Tensor, pieces: Iterable[Tensor], add: bool) -> None:
+    """Write (or add) pieces one after the other along the last dimension."""
+    at = 0
+    for piece in pieces:
+        here = into[..., at : at + piece.shape[-1]]
+        here.add_(piece) if add else here.copy_(piece)
+        at += piece.shape[-1]
+
+
 def add_gram(
-    kernel: Tensor, rows: Tensor, scale: float, *, fast: bool = False, columns: int = 1 << 16, tile: int = 4096
+    kernel: Tensor, rows: Tensor, scale: float, *, fast: bool = False, columns: int = 1 << 16, tile: int = 2048
 ) -> None:
-    """kernel += scale · rows rowsᵀ, upper tiles only and mirrored; pieces of few columns are summed in float64."""
-    starts = range(0, len(rows), tile)
+    """kernel += scale · rows rowsᵀ, upper tiles only and mirrored; pieces of few columns are summed in float64.
+
+    With k equal tiles along a side, (k+1)/2k of all products are made; smaller tiles than these would be slower.
+    """
+    n = len(rows)
+    tile = -(-n // -(-n // tile))
     with matmul_precision(fast):
-        for a in starts:
-            for b in (s for s in starts if s >= a):
+        for a in range(0, n, tile):
+            for b in range(a, n, tile):
                 block = kernel.new_zeros(len(rows[a : a + tile]), len(rows[b : b + tile]))
                 for c in range(0, rows.shape[1], columns):
                     left, right = rows[a : a + tile, c : c + columns], rows[b : b + tile, c : c + columns]

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lqf.matrix_root import matrix_root
+from lqf.matrix_root import matrix_inverse, matrix_root
 
 EPSILON = 1e-4
 
@@ -73,8 +73,8 @@ def covariance_root(y: Tensor) -> Tensor:
     if k <= length:
         return matrix_root(y @ y.mT / length + epsilon * _eye(k, y))
     small = matrix_root(y.mT @ y / length + epsilon * _eye(length, y))
-    inner = torch.linalg.solve(small + epsilon.sqrt() * _eye(length, y), y.mT)
-    return epsilon.sqrt() * _eye(k, y) + y @ inner / length
+    inner = matrix_inverse(small + epsilon.sqrt() * _eye(length, y))
+    return epsilon.sqrt() * _eye(k, y) + y @ inner @ y.mT / length
 
 
 def _eye(n: int, like: Tensor) -> Tensor:

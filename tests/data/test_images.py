@@ -195,7 +195,7 @@ class TestRandomCrops:
             assert torch.equal(x, whole[2]) or torch.equal(x, whole[2].flip(-1))
 
     def test_rectangles_have_the_area_and_ratio_they_should(self):
-        boxes = np.array(rectangles(4000, 256, torch.Generator().manual_seed(0)), dtype=float)
+        boxes = rectangles(4000, 256, torch.Generator().manual_seed(0)).double().numpy()
         top, left, h, w = boxes.T
         assert (top >= 0).all()
         assert (left >= 0).all()

@@ -117,6 +117,33 @@ class _ChannelSum:
         self.blocks = self.blocks + torch.einsum("b,bci,bcj->cij", weights, rows, rows)
 
 
+class Sums:
+    """What a pass over the data adds up, layer by layer."""
+
+    def __init__(self, tape: Tape):
+        self.tape = tape
+        self.kronecker = {lay.name: _KroneckerSum(lay) for lay in tape.layers if not isinstance(lay, NormLayer)}
+        norms = {lay.name: lay for lay in tape.layers if isinstance(lay, NormLayer)}
+        self.channel = {n: _ChannelSum(tuple(w for w in (lay.weight, lay.bias) if w)) for n, lay in norms.items()}
+        self.channel |= {n: _ChannelSum((n,)) for n in tape.others}
+
+    def add(self, piece: Piece) -> None:
+        """Add one batch."""
+        z, records = self.tape.record(piece.x)
+        draws = len(piece.cotangents)
+        gs = [Tape.backward(z, records, u, retain=k + 1 < draws) for k, u in enumerate(piece.cotangents)]
+        for i, record in enumerate(records):
+            mine = [g[i] for g in gs]
+            if isinstance(record.layer, NormLayer):
+                for g in mine:
+                    self.channel[record.layer.name].add(record.layer.per_sample(record.a, g), piece.weights)
+            else:
+                self.kronecker[record.layer.name].add(record, mine, piece.weights, piece.traced)
+        for u in piece.cotangents:
+            for n, g in self.tape.others_per_sample(piece.x, u).items():
+                self.channel[n].add({n: g}, piece.weights)
+
+
 @dataclass
 class KFAC:
     """The factored curvature of a body; `solve` applies (K-FAC + μI)⁻¹ to a flat vector."""
@@ -184,25 +211,22 @@ def kfac(
             f"K-FAC has no rule for {len(tape.others)} weights and uses their diagonal: {', '.join(tape.others)}",
             stacklevel=2,
         )
-    sums = {lay.name: _KroneckerSum(lay) for lay in tape.layers if not isinstance(lay, NormLayer)}
-    norms = {lay.name: lay for lay in tape.layers if isinstance(lay, NormLayer)}
-    channel = {n: _ChannelSum(tuple(w for w in (lay.weight, lay.bias) if w)) for n, lay in norms.items()}
-    channel |= {n: _ChannelSum((n,)) for n in tape.others}
+    sums = Sums(tape)
     total_weight = 0.0
     for piece in pieces:
-        _add_piece(tape, piece, sums, channel)
+        sums.add(piece)
         total_weight += float(piece.weights.sum())
-    for s in channel.values():
+    for s in sums.channel.values():
         if isinstance(s.blocks, Tensor):
             world.sum_(s.blocks)
     seen = sum(world.every(total_weight))
     times = 1.0 if all_weight is None else all_weight / seen
     return KFAC(
         tape.body.layout,
-        _factored(sums, seen, times, world),
-        {n: Channelwise.of(times * s.blocks) for n, s in channel.items() if isinstance(s.blocks, Tensor)},
+        _factored(sums.kronecker, seen, times, world),
+        {n: Channelwise.of(times * s.blocks) for n, s in sums.channel.items() if isinstance(s.blocks, Tensor)},
         {lay.name: lay for lay in tape.layers},
-        {n: s.names for n, s in channel.items()},
+        {n: s.names for n, s in sums.channel.items()},
     )
 
 
@@ -216,19 +240,3 @@ def _factored(sums: dict[str, _KroneckerSum], total_weight: float, times: float,
         for tensor in four:
             world.sum_(tensor)
     return {n: s.block(four, total_weight, times) for (n, s), four in zip(sums.items(), pairs, strict=True)}
-
-
-def _add_piece(tape: Tape, piece: Piece, sums: dict[str, _KroneckerSum], channel: dict[str, _ChannelSum]) -> None:
-    z, records = tape.record(piece.x)
-    draws = len(piece.cotangents)
-    gs = [Tape.backward(z, records, u, retain=k + 1 < draws) for k, u in enumerate(piece.cotangents)]
-    for i, record in enumerate(records):
-        mine = [g[i] for g in gs]
-        if isinstance(record.layer, NormLayer):
-            for g in mine:
-                channel[record.layer.name].add(record.layer.per_sample(record.a, g), piece.weights)
-        else:
-            sums[record.layer.name].add(record, mine, piece.weights, piece.traced)
-    for u in piece.cotangents:
-        for n, g in tape.others_per_sample(piece.x, u).items():
-            channel[n].add({n: g}, piece.weights)

@@ -7,6 +7,7 @@ where the images come from (memory or disk) can change them.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -38,11 +39,9 @@ def augment(
         generator: Where the randomness comes from.
         workers: Threads that resize.
     """
-    if scheme not in get_args(Scheme):
-        raise LQFError(f"the augmentation {scheme!r} is not known; choose {' or '.join(get_args(Scheme))}")
     n, side, s = len(images), images.shape[-1], preprocess.size
-    boxes = squares(n, side, s, generator) if scheme == "crop" else rectangles(n, side, generator)
-    mirrored = (_uniform((n,), generator) < 0.5).tolist()
+    windows = draw_windows(n, scheme, side, s, generator)
+    boxes, mirrored = windows.boxes.tolist(), windows.mirrored.tolist()
     filter = RESAMPLING[preprocess.interpolation]
     out = np.empty((n, 3, s, s), np.uint8)
 
@@ -59,26 +58,44 @@ def augment(
     return torch.from_numpy(out)
 
 
-def squares(n: int, side: int, s: int, generator: torch.Generator) -> list[tuple[int, int, int, int]]:
-    """Top, left, height and width of ``n`` squares of side ``s`` at uniform places in a larger square."""
-    corners = (_uniform((n, 2), generator) * (side - s + 1)).long().tolist()
-    return [(top, left, s, s) for top, left in corners]
+@dataclass(frozen=True)
+class Windows:
+    """Where random views lie in their images: ``boxes`` (n, 4) of top, left, height, width; ``mirrored`` (n,) bool."""
+
+    boxes: Tensor
+    mirrored: Tensor
+
+    def __getitem__(self, part: slice) -> Windows:
+        """Those of some of the images."""
+        return Windows(self.boxes[part], self.mirrored[part])
 
 
-def rectangles(n: int, side: int, generator: torch.Generator) -> list[tuple[int, int, int, int]]:
-    """Top, left, height and width of ``n`` random rectangles in a square; the whole square after ten misfits."""
+def draw_windows(n: int, scheme: str, side: int, s: int, generator: torch.Generator) -> Windows:
+    """Windows of side ``s``, or to be resized to it, for ``n`` images of side ``side``."""
+    if scheme not in get_args(Scheme):
+        raise LQFError(f"the augmentation {scheme!r} is not known; choose {' or '.join(get_args(Scheme))}")
+    boxes = squares(n, side, s, generator) if scheme == "crop" else rectangles(n, side, generator)
+    return Windows(boxes, _uniform((n,), generator) < 0.5)
+
+
+def squares(n: int, side: int, s: int, generator: torch.Generator) -> Tensor:
+    """Boxes (n, 4) of side ``s`` at uniform places in a larger square."""
+    corners = (_uniform((n, 2), generator) * (side - s + 1)).long()
+    return torch.cat([corners, torch.full((n, 2), s)], 1)
+
+
+def rectangles(n: int, side: int, generator: torch.Generator) -> Tensor:
+    """Boxes (n, 4) of random area and ratio in a square; the whole square after ten misfits."""
     area, ratio, places = (_uniform((n, *shape), generator) for shape in ((_TRIES,), (_TRIES,), (2,)))
     area = (_AREA[0] + area * (_AREA[1] - _AREA[0])) * side * side
     ratio = (math.log(_RATIO[0]) + ratio * math.log(_RATIO[1] / _RATIO[0])).exp()
     w, h = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()  # (n, tries)
     fits = (w >= 1) & (w <= side) & (h >= 1) & (h <= side)
-    out = []
-    for i in range(n):
-        tries = fits[i].nonzero()
-        height, width = (int(h[i, tries[0]]), int(w[i, tries[0]])) if len(tries) else (side, side)
-        top, left = int(places[i, 0] * (side - height + 1)), int(places[i, 1] * (side - width + 1))
-        out.append((top, left, height, width))
-    return out
+    first = fits.int().argmax(1, keepdim=True)
+    sides = torch.cat([h.gather(1, first), w.gather(1, first)], 1)
+    sides = torch.where(fits.any(1, keepdim=True), sides, side)  # (n, 2)
+    corners = (places * (side - sides + 1)).long()
+    return torch.cat([corners, sides], 1)
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

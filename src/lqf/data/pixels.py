@@ -44,14 +44,15 @@ class PixelImages:
     def batch(self, index: Index, view: int = 0) -> Tensor:
         top, left, mirrored = self.preprocess.window(view)
         s = self.preprocess.size
-        out = self._resized(positions(index, len(self)))[:, :, top : top + s, left : left + s]
+        out = self.resized(index)[:, :, top : top + s, left : left + s]
         return torch.from_numpy(np.ascontiguousarray(out[..., ::-1] if mirrored else out))
 
     def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
-        return augment(self._resized(positions(index, len(self))), scheme, self.preprocess, generator, self.workers)
+        return augment(self.resized(index), scheme, self.preprocess, generator, self.workers)
 
-    def _resized(self, rows: np.ndarray) -> np.ndarray:
-        """(B, 3, R, R): the whole resized images."""
+    def resized(self, index: Index) -> np.ndarray:
+        """(B, 3, R, R): the whole resized images, not cropped."""
+        rows = positions(index, len(self))
         if self.store is not None:
             return self.store[rows]
         side = self.preprocess.stored

@@ -1,26 +1,34 @@
 """Which solver, what it will cost, said before it starts.
 
 The dense dual answers everything exactly and is taken when its kernel fits into memory and its time is bearable;
-otherwise the problem is solved by preconditioned conjugate gradients. Times come from the device itself: one product
-on a small batch and one matrix product are timed, the rest is counting.
+otherwise the problem is solved by preconditioned conjugate gradients. Times come from the device itself (see `rates`);
+the rest is counting.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-import time
-from dataclasses import dataclass, replace
-
-import torch
+from dataclasses import dataclass, field, replace
 
 from lqf.errors import LQFError
+from lqf.kernels import RATIOS
 from lqf.memory import available_bytes, human
 from lqf.objective import Problem
+from lqf.solvers.rates import Factor, Rates
 
-PCG_PASSES = 18
+__all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
+
+PCG_PASSES = 14
 """Passes a preconditioned solve usually takes to its default tolerance."""
-FACTORISATIONS = 8
-"""Of the dense kernel: one per ratio of ridge strengths that is tried, and the last one again."""
+MOST_SAMPLES = {False: 1000, True: 4000}
+"""Rows in the averaged kernel, on a CPU and on a GPU."""
+AVERAGED_DRAWS = 2
+KFAC_SAMPLES = 2048
+MOMENT_SAMPLES, MOMENT_DRAWS = 256, 2
+REFITS, REFIT_PASSES = 5, 8
+TRACE_SAMPLES = 128
+TILE = 2048
 
 
 @dataclass(frozen=True)
@@ -29,10 +37,11 @@ class Plan:
 
     Attributes:
         solver: "dense" or "pcg".
-        seconds: expected time of curvature, weight decay and solve.
+        seconds: expected time of kernel, weight decay, curvature and solve.
         bytes: expected peak of memory on the device beyond the images.
         jacobian_bytes: how much of the Jacobian the dense dual holds at a time.
         sentence: for a person.
+        stages: the expected seconds of each.
     """
 
     solver: str
@@ -40,52 +49,32 @@ class Plan:
     bytes: int
     jacobian_bytes: int
     sentence: str
+    stages: dict[str, float] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What the device does in a second: rows of a product, rows of a backward pass, multiply-adds."""
+def plan(
+    problem: Problem,
+    asked: str,
+    rates: Rates,
+    memory: int | None = None,
+    *,
+    epochs: int = 30,
+    refits: bool = False,
+) -> Plan:
+    """Choose between the dense dual and PCG, or cost the one that was ``asked`` for.
 
-    product_rows: float
-    backward_rows: float
-    flops: float
-
-    @classmethod
-    def measure(cls, problem: Problem) -> Rates:
-        """Time a product and a gradient on one small batch, and a matrix product."""
-        x = problem.inputs.example(problem.inputs.batch_size if problem.targets.is_cuda else 8)
-        fold, v = problem.fold[: len(x)], problem.zero()
-        fused = _seconds(lambda: problem.model.fused(x, v, lambda _, jv: jv, fold))
-        ones = torch.ones(len(x), problem.model.n_outputs).to(problem.targets)
-        backward = _seconds(lambda: problem.model.adjoint(x, lambda _: ones, fold))
-        side = 4096 if problem.targets.is_cuda else 768
-        a = problem.targets.new_ones(side, side)  # random numbers would move the user's generator
-        return cls(len(x) / fused, len(x) / backward, side**3 / _seconds(lambda: a @ a))
-
-    def together(self, processes: int) -> Rates:
-        """Of so many processes that share the rows of a product; the rest each of them does alone."""
-        return replace(self, product_rows=processes * self.product_rows)
-
-
-def _seconds(function: object, repeats: int = 2) -> float:
-    best = math.inf
-    for _ in range(repeats + 1):  # the first one warms up
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        began = time.perf_counter()
-        function()  # type: ignore[operator]
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - began)
-    return best
-
-
-def plan(problem: Problem, asked: str, rates: Rates, memory: int | None = None, epochs: int = 30) -> Plan:
-    """Choose between the dense dual and PCG, or cost the one that was ``asked`` for (``epochs``: of "sgd", "adam")."""
+    Args:
+        problem: what will be solved.
+        asked: the solver, or "auto".
+        rates: of the device.
+        memory: bytes that may be used; default: what is free.
+        epochs: of "sgd" and "adam".
+        refits: whether PCG is followed by refits without each fold.
+    """
     if problem.model.body.size == 0:
         raise LQFError("the network has no weights below its head to linearise; use solver `head`")
     memory = available_bytes(problem.targets.device) if memory is None else memory
-    dense, pcg = cost_dense(problem, rates, memory), cost_pcg(problem, rates)
+    dense, pcg = cost_dense(problem, rates, memory), cost_pcg(problem, rates, memory, refits=refits)
     fits = dense.bytes <= memory
     if asked == "dense":
         if not fits:
@@ -95,7 +84,7 @@ def plan(problem: Problem, asked: str, rates: Rates, memory: int | None = None, 
             )
         return dense
     if asked in ("sgd", "adam"):
-        return cost_passes(asked, problem, rates, epochs)
+        return cost_passes(asked, problem, rates, epochs, memory)
     if asked != "auto":
         return pcg
     if fits and dense.seconds <= max(60.0, 2 * pcg.seconds):
@@ -105,36 +94,134 @@ def plan(problem: Problem, asked: str, rates: Rates, memory: int | None = None, 
         if fits
         else f"dense needs {human(dense.bytes)}, have {human(memory)}"
     )
-    return Plan(pcg.solver, pcg.seconds, pcg.bytes, pcg.jacobian_bytes, f"{pcg.sentence} ({reason})")
+    return replace(pcg, sentence=f"{pcg.sentence} ({reason})")
 
 
 def cost_dense(problem: Problem, rates: Rates, memory: int) -> Plan:
     """Kernels of (nC)² float64 entries six times over (two parts, their sum, the factorisation's workspace), and the
     Jacobian in pieces of at most a third of the memory.
     """
-    n, c, d = len(problem.targets), problem.model.n_outputs, problem.model.body.size
-    m, item = n * c, problem.targets.element_size()
+    n, c = len(problem.targets), problem.model.n_outputs
+    m = n * c
     kernels = 6 * 8 * m * m
-    jacobian = min(m * d * item, max(memory // 3, 1 << 28))
-    passes = math.ceil(m * d * item / jacobian)
-    gradients = passes * n * (1 + c) / rates.backward_rows * 0.75
-    seconds = (
-        gradients + m * m * d / 2 / rates.flops + FACTORISATIONS * 12 * m**3 / rates.flops + 3 * n / rates.product_rows
+    held = jacobian_bytes(problem, m, memory)
+    stages = {
+        "kernel": kernel_seconds(problem, rates, n, c, held, rates.flops, joint=True),
+        "weight decay": choice_seconds(rates, m, columns=1, block=c),
+        "solve": rates.eigh(m) + n * (2 / rates.backward_rows + 1 / rates.product_rows),
+    }
+    size = kernels + held + _batch_bytes(problem, rates, 1)
+    return _plan("dense", stages, size, held)
+
+
+def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASSES, *, refits: bool = False) -> Plan:
+    """The averaged kernel over some rows, K-FAC, and the usual number of passes of one sweep each way."""
+    n, c = len(problem.targets), problem.model.n_outputs
+    m, draws = min(n, MOST_SAMPLES[problem.targets.is_cuda]), min(AVERAGED_DRAWS, c)
+    held = jacobian_bytes(problem, m * draws, memory)
+    product = n / rates.forward_rows + n / rates.backward_rows + kfac_solve_seconds(rates)
+    stages = {
+        "kernel": kernel_seconds(problem, rates, m, draws, held, rates.fast_flops, joint=False),
+        "weight decay": choice_seconds(rates, m, columns=c, block=1),
+        "curvature": curvature_seconds(rates, min(n, KFAC_SAMPLES)),
+        "solve": (passes - 3) * product + 2 * n / rates.backward_rows + n / rates.forward_rows,
+    }
+    if refits:
+        stages["leave-one-out"] = (REFITS - 1) * REFIT_PASSES * product + n / rates.forward_rows
+    item, factors = problem.targets.element_size(), factor_bytes(problem, rates)
+    size = max(
+        held + 6 * 8 * m * m + _batch_bytes(problem, rates, 1),
+        2 * factors + _batch_bytes(problem, rates, rates.draws),
+        factors + 8 * item * problem.size + _batch_bytes(problem, rates, 0),
     )
-    return Plan("dense", seconds, kernels + jacobian, jacobian, _sentence("dense", kernels + jacobian, seconds))
+    return _plan("pcg", stages, size, held)
 
 
-def cost_pcg(problem: Problem, rates: Rates) -> Plan:
-    """The usual number of passes."""
-    return cost_passes("pcg", problem, rates, PCG_PASSES)
+def cost_passes(solver: str, problem: Problem, rates: Rates, passes: int, memory: int) -> Plan:
+    """So many epochs of fused products; the kernel, and for SGD the curvature, as for PCG."""
+    pcg, n = cost_pcg(problem, rates, memory), len(problem.targets)
+    stages = pcg.stages | {"solve": passes * n / rates.product_rows}
+    if solver == "adam":
+        stages.pop("curvature")
+    return _plan(solver, stages, pcg.bytes, pcg.jacobian_bytes)
 
 
-def cost_passes(solver: str, problem: Problem, rates: Rates, passes: int) -> Plan:
-    """So many passes over the data, the curvature at the price of four more, a few vectors of the problem's size."""
-    n, item = len(problem.targets), problem.targets.element_size()
-    seconds = (passes + 4) * n / rates.product_rows
-    size = 8 * item * problem.size
-    return Plan(solver, seconds, size, 1 << 30, _sentence(solver, size, seconds))
+# --- the parts ----------------------------------------------------------------------------------------------------
+
+
+def jacobian_bytes(problem: Problem, gradients: int, memory: int) -> int:
+    """What of so many gradients is held at a time: all, or a third of the memory."""
+    whole = gradients * problem.model.body.size * problem.targets.element_size()
+    return min(whole, max(memory // 3, 1 << 28))
+
+
+def kernel_seconds(
+    problem: Problem, rates: Rates, n: int, per_row: int, held: int, flops: float, *, joint: bool
+) -> float:
+    """Passes that make the gradients, layers in groups that fit; and their inner products, upper tiles only."""
+    d, m = problem.model.body.size, n * per_row if joint else n
+    passes = math.ceil(n * per_row * d * problem.targets.element_size() / held)
+    tiles = math.ceil(m / TILE)
+    products = m * m * d * (tiles + 1) / (2 * tiles) * (1 if joint else per_row)
+    ways = n * per_row * ways_back(rates.factors, passes) / rates.gradient_rows
+    return ways + passes * n / rates.forward_rows / 2 + products / flops
+
+
+def ways_back(factors: tuple[Factor, ...], passes: int) -> float:
+    """The ways back of all passes, in units of a whole one: to the first layer of a group of late ones it is short."""
+    work = [f.groups * f.o * f.p * f.positions for f in factors]
+    sizes = [f.groups * f.o * f.p for f in factors]
+    ends = list(itertools.accumulate(sizes))  # weights up to and including each layer
+    total = 0.0
+    for k in range(passes):
+        first = next((i for i, end in enumerate(ends) if end > k * sum(sizes) / passes), 0)
+        total += sum(work[first:]) / sum(work) if work else 1.0
+    return total
+
+
+def choice_seconds(rates: Rates, m: int, columns: int, block: int) -> float:
+    """Factorise the kernel for every ratio of ridge strengths, and leave one out."""
+    return len(RATIOS) * (rates.eigh(m) + m * m * (2 * columns + block) / rates.flops)
+
+
+def curvature_seconds(rates: Rates, n: int) -> float:
+    """The pass with its trace measured on some rows, all factors' eigendecompositions, and the second moments of
+    some rows' gradients in their basis.
+    """
+    sides = [(f.groups, min(f.p, n * f.positions)) for f in rates.factors]
+    sides += [(f.groups, min(f.o, n * f.positions * rates.draws)) for f in rates.factors]
+    trace = sum(f.groups * f.o * f.p * f.positions for f in rates.factors) * rates.draws
+    basis = MOMENT_DRAWS * sum(f.groups * basis_work(f) for f in rates.factors)
+    few, some = min(n, TRACE_SAMPLES), min(n, MOMENT_SAMPLES)
+    moments = some * MOMENT_DRAWS / rates.gradient_rows
+    pass_ = n / rates.curvature_rows
+    return pass_ + moments + (few * trace + some * basis) / rates.flops + sum(k * rates.eigh(m) for k, m in sides)
+
+
+def basis_work(f: Factor) -> int:
+    """Multiply-adds that bring one gradient into the eigenbasis, by the cheaper way."""
+    return min((f.p**2 + f.o**2) * f.positions, f.o * f.p * (f.o + f.p))
+
+
+def kfac_solve_seconds(rates: Rates) -> float:
+    """Into the eigenbasis and back: 2(o²p + op²) multiply-adds per layer."""
+    return sum(2.0 * f.groups * f.o * f.p * (f.o + f.p) for f in rates.factors) / rates.flops
+
+
+def factor_bytes(problem: Problem, rates: Rates) -> int:
+    """K-FAC's bases and eigenvalues."""
+    return sum(f.groups * (f.p**2 + f.o**2 + f.o * f.p) for f in rates.factors) * problem.targets.element_size()
+
+
+def _batch_bytes(problem: Problem, rates: Rates, gradients: int) -> int:
+    """Activations of one batch, with the gradients at all layers' outputs kept so many times, and patches."""
+    per_row = rates.saved_bytes + gradients * rates.output_bytes + min(gradients, 1) * 2 * rates.patch_bytes
+    return problem.inputs.batch_size * per_row
+
+
+def _plan(solver: str, stages: dict[str, float], size: int, held: int) -> Plan:
+    total = sum(stages.values())
+    return Plan(solver, total, size, held, _sentence(solver, size, total), stages)
 
 
 def _sentence(solver: str, size: int, seconds: float) -> str:

@@ -1,0 +1,94 @@
+"""How one product of the solver grows with the number of images: time per image, and memory beyond the images.
+
+    python benchmarks/growth.py                                                          # small, on the CPU
+    python benchmarks/growth.py --backbone resnet50 --weights r50.safetensors --device cuda --size 224 \
+        --n 1000 3000 10000 30000 --classes 10
+
+A product is what every step of PCG makes: one sweep forward, the head's elimination, one sweep backward, and the
+K-FAC solve. The images are a small block repeated, as uint8 in the host's memory, as a fit keeps them; K-FAC is made
+from the first 1,000 of them, since its solve costs the same for any number.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from hardware import hardware, write
+from peak import Measured, measured
+from synthetic import repeated
+
+from lqf.backbones import Backbone, load_backbone
+from lqf.curvature import precondition
+from lqf.data import Preprocess
+from lqf.device import resolve_device
+from lqf.fit import Fit
+from lqf.kernels import rows_of, subproblem
+from lqf.memory import human
+from lqf.objective import Ridge
+from lqf.precision import matmul_precision
+from lqf.settings import Settings
+from lqf.solvers.reduced import Reduced
+
+KFAC_SAMPLES = 1000
+
+
+def products(args: argparse.Namespace, backbone: Backbone, n: int) -> list[Measured]:
+    """Time and memory of some products over n images."""
+    device = resolve_device(args.device)
+    preprocess = Preprocess(size=args.size, mean=backbone.mean, std=backbone.std)
+    settings = Settings(solver="pcg", head="random", batch_size=args.batch)
+    fit = Fit(settings, backbone, repeated(n, args.classes, preprocess), preprocess, device)
+    features = fit.features()
+    head = fit.closed_form_head(features)
+    problem = fit.problem(fit.point(head, 1.0)).with_ridge(Ridge(1.0, 10.0))
+    some = torch.arange(min(n, KFAC_SAMPLES))
+    kfac = precondition(subproblem(problem, some), features[rows_of(problem, some)]).body
+    reduced, v = Reduced(problem, features, head.ridge), problem.zero_body() + 1e-3
+    out = []
+    for _ in range(args.products + 1):  # the first warms up
+        with measured(device) as m, matmul_precision(fast=True):
+            v = kfac.solve(reduced.product(v), problem.ridge.body)
+        v = v / v.norm()
+        out.append(m)
+    return out[1:]
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, nargs="+", default=[32, 96, 320])
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--batch", type=int, help="rows per batch (default: that of a fit)")
+    parser.add_argument("--products", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    backbone = load_backbone(args.backbone, weights=args.weights)
+    rows: list[dict[str, Any]] = []
+    for n in args.n:
+        best = min(products(args, backbone, n), key=lambda m: m.seconds)
+        row = {"n": n, "seconds": best.seconds, "per image": best.seconds / n, "held": best.before, "peak": best.peak}
+        first = rows[0] if rows else row
+        row["per image, relative"] = row["per image"] / first["per image"]
+        row["beyond what is held"] = best.beyond
+        rows.append(row)
+        print(
+            f"{n:7d} images: {best.seconds:8.2f} s a product, {1e3 * row['per image']:7.3f} ms an image "
+            f"({row['per image, relative']:.2f} of that with {first['n']}); peak {human(best.peak)}, of which "
+            f"{human(best.beyond)} for the product ({human(abs(best.peak - first['peak']))} "
+            f"{'more' if best.peak >= first['peak'] else 'less'} than with {first['n']})",
+            flush=True,
+        )
+    what = {k: getattr(args, k) for k in ("backbone", "size", "classes", "device")}
+    result = {**what, "rows": rows, "hardware": hardware(resolve_device(args.device))}
+    print(write(f"growth-{args.backbone.replace(':', '_')}-{args.device}", result, args.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Images for measurements: smooth random pictures, a faint pattern per class, the same for the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lqf.data import Images, Preprocess, load_samples, open_images
+from lqf.data.pixels import PixelImages
+
+CELLS = 7
+"""Side of the coarse grid that a picture is interpolated from."""
+
+
+def pictures(n: int, classes: int, side: int, seed: int = 0, signal: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """(n, side, side, 3) uint8 and labels in turn; the patterns of the classes do not depend on ``seed``."""
+    patterns = torch.randn(classes, 3, CELLS, CELLS, generator=torch.Generator().manual_seed(99))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(n) % classes
+    out = np.empty((n, side, side, 3), np.uint8)
+    for rows in torch.arange(n).split(256):
+        own = torch.randn(len(rows), 3, CELLS, CELLS, generator=generator)
+        coarse = own + signal * patterns[labels[rows]]
+        smooth = F.interpolate(coarse, size=(side, side), mode="bilinear", align_corners=False)
+        pixels = 128 + 45 * smooth + 8 * torch.randn(side, side, generator=generator)
+        out[rows.numpy()] = pixels.clamp_(0, 255).permute(0, 2, 3, 1).to(torch.uint8).numpy()
+    return out, labels.numpy()
+
+
+def opened(n: int, classes: int, preprocess: Preprocess, seed: int = 0) -> Images:
+    """``n`` pictures, opened."""
+    x, y = pictures(n, classes, preprocess.stored, seed)
+    return open_images(load_samples(x, y), preprocess)
+
+
+def repeated(n: int, classes: int, preprocess: Preprocess, block: int = 256) -> Images:
+    """``n`` images in memory without making as many: a block of pictures, again and again."""
+    x, _ = pictures(min(n, block), classes, preprocess.stored)
+    samples = load_samples(torch.zeros(n, 1), np.arange(n) % classes)
+    store = np.resize(x.transpose(0, 3, 1, 2), (n, 3, preprocess.stored, preprocess.stored))
+    return PixelImages(samples, preprocess, ("",) * n, (), 1, store)
+
+
+def labels_of(images: Images) -> Tensor:
+    """(N,) class indices."""
+    return torch.tensor(images.samples.labels)

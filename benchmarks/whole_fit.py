@@ -1,0 +1,156 @@
+"""A whole fit with defaults against one run of ordinary fine-tuning (30 epochs, bf16), on the same images.
+
+    python benchmarks/whole_fit.py                                                     # small, on the CPU
+    python benchmarks/whole_fit.py --backbone resnet50 --weights r50.safetensors --device cuda \
+        --size 224 --n 1000 5000 --classes 10 --nlft both
+
+Every run is a process of its own. Counted are its start (imports, opening the device), loading the network,
+compilation, and all of the fit; not counted, for both alike, are making and decoding the images, which is reported
+beside it, and saving. The reference is the faster of NLFT eager and compiled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from hardware import hardware, write
+from synthetic import labels_of, pictures
+
+from lqf.backbones import Backbone, load_backbone
+from lqf.data import Images, Preprocess, load_samples, open_images
+from lqf.device import resolve_device
+from lqf.fit import Fit
+from lqf.paper import NLFT
+from lqf.progress import terminal_progress
+from lqf.settings import Settings
+from lqf.targets import error_rate
+
+Run = dict[str, Any]
+
+
+def fit_lqf(args: argparse.Namespace, backbone: Backbone, train: Images, test: Images, preprocess: Preprocess) -> Run:
+    """`lqf fit` with its defaults."""
+    device = resolve_device(args.device)
+    fit = Fit(Settings(), backbone, train, preprocess, device, progress=terminal_progress())
+    fitted = fit.run()
+    kept = ("solver", "plan", "stages", "passes", "relative_residual", "converged", "loo_error")
+    seconds = time.perf_counter()
+    outputs = fitted.outputs(test, device=device, batch_size=fit.inputs.batch_size)
+    error = error_rate(outputs, labels_of(test))
+    return {"after": seconds, "test_error": error, **{k: fitted.report[k] for k in kept}}
+
+
+def fit_nlft(
+    args: argparse.Namespace, backbone: Backbone, train: Images, test: Images, preprocess: Preprocess, compiled: bool
+) -> Run:
+    """One run of ordinary fine-tuning."""
+    recipe = NLFT(args.learning_rate, epochs=args.epochs, batch_size=args.batch, compile=compiled)
+    tuned = recipe.fit(backbone, train, preprocess, device=resolve_device(args.device))
+    after = time.perf_counter()
+    return {"after": after, "test_error": tuned.error(test), "losses": tuned.losses, "training": tuned.seconds}
+
+
+def work(args: argparse.Namespace) -> Run:
+    """One measured run, in this process."""
+    device = resolve_device(args.device)
+    torch.zeros(1, device=device)
+    start = time.time() - args.began
+    backbone_at = time.perf_counter()
+    backbone = load_backbone(args.backbone, weights=args.weights, leaky=args.worker == "lqf")
+    loading = time.perf_counter() - backbone_at
+    preprocess = Preprocess(
+        size=args.size, interpolation=backbone.interpolation, mean=backbone.mean, std=backbone.std, keep_aspect=True
+    )
+    train, test, decoding = images(args, preprocess)
+    began = time.perf_counter()
+    if args.worker == "lqf":
+        result = fit_lqf(args, backbone, train, test, preprocess)
+    else:
+        result = fit_nlft(args, backbone, train, test, preprocess, args.worker == "nlft compiled")
+    fitting = result.pop("after") - began
+    times = {"start": start, "loading": loading, "fitting": fitting, "decoding, not counted": decoding}
+    return {"n": len(train), "seconds": start + loading + fitting, "times": times, **result}
+
+
+def images(args: argparse.Namespace, preprocess: Preprocess) -> tuple[Images, Images, float]:
+    """Training and test images, and the seconds that decoding the former took."""
+    if args.data is None:
+        samples = load_samples(*pictures(args.n[0], args.classes, preprocess.stored))
+        held_out = load_samples(*pictures(args.test, args.classes, preprocess.stored, seed=1))
+    else:
+        every = load_samples(args.data / "train")
+        samples = load_samples(every, limit_per_class=max(1, args.n[0] // len(every.classes)))
+        held_out = load_samples(args.data / "test", classes=samples.classes)
+    began = time.perf_counter()
+    train = open_images(samples, preprocess)
+    decoding = time.perf_counter() - began
+    return train, open_images(held_out, preprocess), decoding
+
+
+def in_own_process(worker: str, n: int, words: list[str]) -> Run:
+    """Run this script once more as a worker."""
+    command = [sys.executable, __file__, *words, "--worker", worker, "--n", str(n), "--began", repr(time.time())]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(args: argparse.Namespace, n: int, words: list[str]) -> Run:
+    """All runs for one number of images, and the ratio."""
+    ways = {"both": ["nlft", "nlft compiled"], "eager": ["nlft"], "compiled": ["nlft compiled"]}[args.nlft]
+    row: Run = {worker: in_own_process(worker, n, words) for worker in ["lqf", *ways]}
+    reference = min(ways, key=lambda way: row[way]["seconds"])
+    ratio = row["lqf"]["seconds"] / row[reference]["seconds"]
+    fitting = row["lqf"]["times"]["fitting"] / min(row[way]["times"]["fitting"] for way in ways)
+    for name, run in row.items():
+        times = ", ".join(f"{k} {v:.1f}" for k, v in run["times"].items())
+        print(f"{run['n']:6d} images  {name:14s} {run['seconds']:8.1f} s ({times})  test error {run['test_error']:.1%}")
+    stages = ", ".join(f"{k} {v:.1f}" for k, v in row["lqf"]["stages"].items())
+    print(f"{n:6d} images  lqf by stage: {stages}; {row['lqf']['plan']}")
+    print(f"{n:6d} images  lqf over {reference}: {ratio:.2f}; the fits alone: {fitting:.2f}", flush=True)
+    return {"n": n, "reference": reference, "ratio": ratio, "ratio of fits alone": fitting, "runs": row}
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, nargs="+", default=[48])
+    parser.add_argument("--test", type=int, default=200, help="test images, of synthetic data")
+    parser.add_argument("--classes", type=int, default=4)
+    parser.add_argument("--data", type=Path, help="a folder with train/ and test/ instead of synthetic images")
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--epochs", type=int, default=30, help="of NLFT")
+    parser.add_argument("--batch", type=int, default=128, help="of NLFT")
+    parser.add_argument("--learning-rate", type=float, default=0.01, help="of NLFT")
+    parser.add_argument("--nlft", choices=["both", "eager", "compiled"], default="eager")
+    parser.add_argument("--name", default="whole_fit")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--worker", choices=["lqf", "nlft", "nlft compiled"], help=argparse.SUPPRESS)
+    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    args = parse()
+    if args.worker:
+        print(json.dumps(work(args)))
+        return
+    rows = [compare(args, n, sys.argv[1:]) for n in args.n]
+    what = {k: getattr(args, k) for k in ("backbone", "size", "classes", "epochs", "batch")}
+    result = {**what, "data": str(args.data or "synthetic"), "rows": rows}
+    name = f"{args.name}-{args.backbone.replace(':', '_')}-{args.device}"
+    print(write(name, result | {"hardware": hardware(resolve_device(args.device))}, args.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""How many rows fit into the memory of a GPU at a time."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from lqf.linearize import Linearization
+
+MOST = 128
+"""Rows beyond which a GPU gets no faster."""
+COPIES = 3
+"""A pass holds what the forward pass saves, the gradients on the way back, and for K-FAC those of several draws."""
+
+
+def saved_bytes(body: Linearization, row: Tensor) -> int:
+    """What the forward pass of one row (1, …) keeps for the way back, without the weights."""
+    kept: dict[int, int] = {}
+    own = {w.untyped_storage().data_ptr() for w in body.module.parameters()}
+
+    def note(t: Tensor) -> Tensor:
+        if t.untyped_storage().data_ptr() not in own:
+            kept[t.untyped_storage().data_ptr()] = t.numel() * t.element_size()
+        return t
+
+    with torch.enable_grad(), saved_tensors_hooks(note, lambda t: t):
+        body.call({n: w.requires_grad_() for n, w in body.weights().items()}, row)
+    return sum(kept.values())
+
+
+def rows_that_fit(body: Linearization, row: Tensor, free: int, most: int = MOST) -> int:
+    """A power of two: half of the ``free`` bytes may be filled."""
+    fit = free // 2 // max(1, COPIES * saved_bytes(body, row))
+    return max(1, min(most, 1 << max(0, fit.bit_length() - 1)))

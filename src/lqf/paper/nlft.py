@@ -1,0 +1,165 @@
+"""NLFT: ordinary non-linear fine-tuning of all weights under a new linear head, the baseline.
+
+    min_w (1/N) Σ s_i ℓ(f(x_i; w), y_i) + (λ/2) ‖w‖²       by SGD with momentum,
+
+with ℓ the cross entropy, or ½‖f − α·onehot(y)‖². The paper trains with momentum 0.9 and batches of 28, searches the
+learning rate in {0.01, 0.001} and λ in {1e-4, 1e-5}, and takes random crops, random resized crops or none.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lqf.backbones import Backbone
+from lqf.data import Images, Preprocess
+from lqf.errors import LQFError
+from lqf.paper.tuned import Network, Tuned, autocast, placed, plain_float32
+from lqf.paper.views import Views
+from lqf.progress import SILENT, Progress
+
+Loss = Literal["cross_entropy", "mse"]
+Schedule = Literal["cosine", "steps"]
+Augment = Literal["crop", "resized", "none"]
+Precision = Literal["bf16", "float32"]
+Mode = Literal["train", "eval"]
+DROP_AT = 2 / 3
+"""Part of the run after which "steps" divides the learning rate by 10."""
+
+
+@dataclass(frozen=True)
+class NLFT:
+    """How to fine-tune.
+
+    Attributes:
+        learning_rate: η at the beginning.
+        weight_decay: λ.
+        epochs: passes over the data.
+        batch_size: images per step; all batches have this size (the next epoch follows on in the same batch).
+        loss: "cross_entropy" or "mse".
+        alpha: scale of the targets of "mse".
+        momentum, nesterov: of SGD.
+        schedule: "cosine" to zero, or "steps": η/10 from two thirds on.
+        augment: random views, or "none": the central one.
+        bn: whether batch normalisation uses the batch's statistics ("train") or keeps its own ("eval").
+        precision: of forward and backward pass; weights and optimiser are float32. "float32" uses no TF32.
+        compile: run the network through `torch.compile`.
+        seed: of head, order, views and dropout. On a GPU sums may still differ in their last digits.
+    """
+
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-4
+    epochs: int = 30
+    batch_size: int = 28
+    loss: Loss = "cross_entropy"
+    alpha: float = 15.0
+    momentum: float = 0.9
+    nesterov: bool = False
+    schedule: Schedule = "cosine"
+    augment: Augment = "crop"
+    bn: Mode = "train"
+    precision: Precision = "bf16"
+    compile: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {"loss": Loss, "schedule": Schedule, "augment": Augment, "bn": Mode, "precision": Precision}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in get_args(allowed):
+                raise LQFError(f"{name} is {getattr(self, name)!r}; choose {', '.join(get_args(allowed))}")
+
+    def fit(
+        self,
+        backbone: Backbone,
+        images: Images,
+        preprocess: Preprocess,
+        *,
+        device: torch.device,
+        progress: Progress = SILENT,
+    ) -> Tuned:
+        """Fine-tune a copy of the backbone (load it with ``leaky=False`` for the original ReLU network)."""
+        began = time.perf_counter()
+        with seeded(self.seed, device), plain_float32():
+            network = Network(backbone, preprocess, len(images.samples.classes)).to(device)
+            losses = self._train(network, images, Views(images, preprocess, self.augment, device), progress)
+        network.eval()
+        epoch = torch.arange(len(losses)) * self._batch(images) // len(images)
+        means = tuple(float(losses[epoch == e].mean()) for e in range(self.epochs) if bool((epoch == e).any()))
+        return Tuned(network, means, time.perf_counter() - began, self.precision)
+
+    def _train(self, network: Network, images: Images, views: Views, progress: Progress) -> Tensor:
+        """All steps; the loss of every one, on the CPU."""
+        device = views.device
+        if device.type == "cuda":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network.training_mode(self.bn)
+        forward: Callable[[Tensor], Tensor] = torch.compile(network) if self.compile else network
+        optimiser = torch.optim.SGD(
+            network.parameters(),
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+            fused=device.type == "cuda",
+        )
+        labels = torch.tensor(images.samples.labels, device=device)
+        weights = torch.tensor(images.samples.weights, dtype=torch.float32, device=device)
+        weights = weights / weights.mean()
+        batch = self._batch(images)
+        steps = self.epochs * len(images) // batch
+        losses = torch.zeros(steps, device=device)
+        with progress.stage("fine-tuning", total=steps * batch, unit="images") as stage:
+            for k, (rows, x) in enumerate(self._batches(views, len(images), batch)):
+                optimiser.param_groups[0]["lr"] = self.learning_rate * rate(self.schedule, k / steps)
+                with autocast(device, self.precision):
+                    outputs = forward(placed(x, device))
+                loss = (weights[rows] * self.losses(outputs.float(), labels[rows])).mean()
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                losses[k] = loss.detach()
+                stage.advance(batch)
+        return losses.cpu()
+
+    def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """ℓ (B,) of every sample."""
+        if self.loss == "cross_entropy":
+            return F.cross_entropy(outputs, labels, reduction="none")
+        targets = self.alpha * F.one_hot(labels, outputs.shape[1])
+        return 0.5 * (outputs - targets).square().sum(1)
+
+    def _batches(self, views: Views, n: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(row numbers, pixels) of every step: one stream of permutations, cut into equal batches."""
+        generator = torch.Generator().manual_seed(self.seed)
+        order = torch.cat([torch.randperm(n, generator=generator) for _ in range(self.epochs)])
+        windows = views.draw(len(order), generator)
+        order = order.to(views.device)
+        for at in range(0, len(order) - batch + 1, batch):
+            here = slice(at, at + batch)
+            yield order[here], views.batch(order[here], windows and windows[here])
+
+    def _batch(self, images: Images) -> int:
+        return min(self.batch_size, len(images))
+
+
+def rate(schedule: str, done: float) -> float:
+    """Factor of the learning rate when a share ``done`` of the run is over."""
+    if schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * done))
+    return 1.0 if done < DROP_AT else 0.1
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the global generators (head, dropout) and leave them afterwards as they were."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

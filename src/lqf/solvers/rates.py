@@ -1,0 +1,203 @@
+"""What a device does in a second, measured on a few rows of the problem itself.
+
+Everything that a fit repeats is timed once: the sweeps of a product, the K-FAC pass, per-sample gradients, matrix
+products, eigendecompositions. A second or two of measuring on a CPU; the global random state is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from lqf.curvature.kfac import Piece, Sums
+from lqf.gram import gradients, parts
+from lqf.layers import NormLayer, Tape
+from lqf.memory import available_bytes
+from lqf.objective import Problem
+from lqf.precision import matmul_precision
+
+PATIENCE = 0.2
+"""Seconds after which a measurement is not repeated again."""
+FUSED = 5 / 6
+"""The fused product over its two sweeps: it shares one of their two forward passes."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The sizes of one layer's Kronecker factors: ``groups`` of p × p and o × o, and positions per row."""
+
+    groups: int
+    p: int
+    o: int
+    positions: int
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """seconds(m) = seconds · (m/side)^exponent."""
+
+    seconds: float
+    side: int
+    exponent: float = 3.0
+
+    def __call__(self, m: float) -> float:
+        """Expected seconds for an m × m matrix."""
+        return self.seconds * (m / self.side) ** self.exponent
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the device does in a second, and what a row needs.
+
+    Attributes:
+        forward_rows: rows of J·v.
+        backward_rows: rows of Jᵀu.
+        product_rows: rows of both from one forward pass.
+        curvature_rows: rows of the K-FAC pass.
+        gradient_rows: per-sample gradients, one output of one row each, without the forward pass they share.
+        flops: multiply-adds of a matrix product.
+        fast_flops: the same where TF32 is allowed.
+        eigh: of a symmetric matrix in float64.
+        factors: sizes of K-FAC's factors.
+        draws: gradients per row in the K-FAC pass.
+        saved_bytes: what a row's forward pass keeps for the way back.
+        output_bytes: outputs of all layers for a row.
+        patch_bytes: the largest layer's input patches for a row.
+    """
+
+    forward_rows: float
+    backward_rows: float
+    product_rows: float
+    curvature_rows: float
+    gradient_rows: float
+    flops: float
+    fast_flops: float
+    eigh: PowerLaw
+    factors: tuple[Factor, ...] = ()
+    draws: int = 1
+    saved_bytes: int = 0
+    output_bytes: int = 0
+    patch_bytes: int = 0
+
+    @classmethod
+    def measure(cls, problem: Problem, fast: Problem | None = None, draws: int = 4) -> Rates:
+        """Time everything on one small batch; ``fast``: the problem as the products of PCG see it."""
+        cuda = problem.targets.is_cuda
+        x = problem.inputs.example(problem.inputs.batch_size if cuda else 8)
+        fold, v, body = problem.fold[: len(x)], problem.zero_body(), problem.model.body
+        ones = torch.ones_like(problem.targets[: len(x)])
+        model = (fast or problem).model
+        with matmul_precision(fast=True):
+            forward = seconds(lambda: model.body_apply(x, v, fold)) / len(x)
+            backward = seconds(lambda: model.body_adjoint(x, ones, fold)) / len(x)
+        tape = Tape(body, x[:2])
+        factors, saved, outputs, patches = layer_sizes(tape, x[:1])
+        draws = min(draws, problem.model.n_outputs)
+        n = len(x) if cuda else min(len(x), 4)
+        x, u = x[:n], problem.model.to_features(ones, fold)[:n]
+        flops, fast_flops = multiply_adds(problem.targets, fast=False), multiply_adds(problem.targets, fast=True)
+        untraced = torch.zeros(n, dtype=torch.bool, device=x.device)
+        piece = Piece(x, problem.weights[:n], u.expand(draws, *u.shape), untraced)
+        curvature = seconds(lambda: Sums(tape).add(piece)) / n + missing_work(factors, n, draws) / flops
+        gradient = gradient_seconds(problem, tape, x, u)
+        return cls(
+            forward_rows=1 / forward,
+            backward_rows=1 / backward,
+            product_rows=1 / (FUSED * (forward + backward)),
+            curvature_rows=1 / curvature,
+            gradient_rows=1 / max(gradient - backward / 3, 0.1 * gradient),  # a third of it is the way forward
+            flops=flops,
+            fast_flops=fast_flops,
+            eigh=eigh_law(problem.targets),
+            factors=factors,
+            draws=draws,
+            saved_bytes=saved,
+            output_bytes=outputs,
+            patch_bytes=patches,
+        )
+
+    def together(self, processes: int) -> Rates:
+        """Of so many processes that share the rows of a sweep; the rest each of them does alone."""
+        shared = ("forward_rows", "backward_rows", "product_rows", "curvature_rows")
+        return replace(self, **{name: processes * getattr(self, name) for name in shared})
+
+
+def seconds(function: Callable[[], object], repeats: int = 1) -> float:
+    """The shortest of a few calls; a slow one is not repeated."""
+    best, began = math.inf, time.perf_counter()
+    for _ in range(repeats + 1):  # the first one warms up
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        at = time.perf_counter()
+        function()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - at)
+        if time.perf_counter() - began > PATIENCE:
+            break
+    return best
+
+
+def layer_sizes(tape: Tape, x: Tensor) -> tuple[tuple[Factor, ...], int, int, int]:
+    """Factors of all layers; bytes that one row's pass saves, all layers' outputs and the largest layer's patches."""
+    kept: dict[int, int] = {}
+
+    def note(t: Tensor) -> Tensor:
+        kept[t.untyped_storage().data_ptr()] = t.numel() * t.element_size()
+        return t
+
+    with saved_tensors_hooks(note, lambda t: t):
+        _, records = tape.record(x)
+    weights = {p.untyped_storage().data_ptr() for p in tape.body.module.parameters()}
+    saved = sum(size for at, size in kept.items() if at not in weights)
+    outputs = sum(r.y.numel() * r.y.element_size() for r in records)
+    factors, largest = [], 0
+    for r in (r for r in records if not isinstance(r.layer, NormLayer)):
+        a, g = r.layer.patches(r.a), r.layer.grads(r.y.detach())
+        largest = max(largest, a.numel() * a.element_size())
+        factors.append(Factor(a.shape[1], a.shape[2] + bool(r.layer.bias), g.shape[2], a.shape[3]))
+    return tuple(factors), saved, outputs, largest
+
+
+def missing_work(factors: tuple[Factor, ...], rows: int, draws: int) -> float:
+    """Multiply-adds a row will need and a small batch does not show: thin factors are only kept until they are full."""
+    inputs = sum(f.groups * f.p**2 * f.positions for f in factors if rows * f.positions < f.p)
+    outputs = sum(f.groups * f.o**2 * f.positions * draws for f in factors if rows * f.positions * draws < f.o)
+    return float(inputs + outputs)
+
+
+def gradient_seconds(problem: Problem, tape: Tape, x: Tensor, u: Tensor) -> float:
+    """Of one per-sample gradient, with its share of the forward pass left in for one output per row."""
+    size, item = problem.model.body.size, problem.targets.element_size()
+    n = max(1, min(len(x), available_bytes(x.device) // 8 // max(1, size * item)))
+    group = parts(tape, size)
+    out = problem.targets.new_empty(n, 1, sum(p.size for p in group))
+    with matmul_precision(fast=False):
+        return seconds(lambda: gradients(tape, group, x[:n], u[None, :n], out)) / n
+
+
+def multiply_adds(like: Tensor, fast: bool) -> float:
+    """Multiply-adds a second of a square product."""
+    side = 4096 if like.is_cuda else 768
+    a = like.new_ones(side, side)  # random numbers would move the user's generator
+    with matmul_precision(fast):
+        return side**3 / seconds(lambda: a @ a)
+
+
+def eigh_law(like: Tensor) -> PowerLaw:
+    """From two sizes; the exponent lies between 2 (small matrices) and 3."""
+    small, large = (768, 2304) if like.is_cuda else (128, 512)
+    times = [seconds(lambda m=m: torch.linalg.eigh(_some_kernel(m, like))) for m in (small, large)]  # type: ignore[misc]
+    exponent = math.log(times[1] / times[0]) / math.log(large / small)
+    return PowerLaw(times[1], large, min(3.0, max(2.0, exponent)))
+
+
+def _some_kernel(m: int, like: Tensor) -> Tensor:
+    i = torch.arange(m, dtype=torch.float64, device=like.device)
+    return torch.exp(-((i[:, None] - i).abs() / 10)) + torch.diag(torch.cos(i))
