@@ -18,7 +18,7 @@ from hardware import hardware, write
 from torch import Tensor
 
 from lqf import LQFClassifier
-from lqf.curvature import precondition
+from lqf.curvature import body_curvature
 from lqf.data import load_samples
 from lqf.device import resolve_device
 from lqf.fit import Fit
@@ -81,7 +81,7 @@ def main() -> None:
     pcg, fast = PCG(tol=TOL, max_passes=args.passes, refresh=10), fit.fast(problem)
     ways: dict[str, Callable[[], tuple[Step, ...]]] = {
         "head eliminated, K-FAC": lambda: (
-            pcg.solve(problem, features, head.ridge, precondition(problem, features).body, fast=fast).history
+            pcg.solve(problem, features, head.ridge, body_curvature(problem), fast=fast).history
         ),
         "head eliminated": lambda: pcg.solve(problem, features, head.ridge, fast=fast).history,
         "none": lambda: plain(problem, args.passes),

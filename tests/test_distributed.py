@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "views": {**FIXED, "views": "flip", "size": 8},
     "prefix": {**FIXED, "linearize": "deep", "head": "probe"},
     "w0": {**FIXED, "form": "w0", "batch_size": 2},
+    "bilinear": {**FIXED, "pooling": "bilinear", "pool_channels": 3},
 }
 N = 22
 WORKER = """

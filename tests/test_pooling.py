@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from cases import Scale
+from lqf.layers import Tape
 from lqf.linearize import Linearization
 from lqf.matrix_root import matrix_inverse, matrix_root
 from lqf.pooling import EPSILON, BilinearPool, covariance_root, principal_rows
@@ -146,3 +148,16 @@ def test_principal_rows_are_the_strongest_directions() -> None:
     rows = principal_rows(moment, 2)
     torch.testing.assert_close((rows @ q[:, :2]).abs(), torch.eye(2, dtype=DOUBLE), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(principal_rows(moment, 2), rows)
+
+
+def test_gradients_of_single_samples_for_weights_without_a_rule() -> None:
+    """They are made by vmap, which needs a rule for the root."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3), Scale(6), BilinearPool(torch.randn(4, 6))).double().eval()
+    body, x = Linearization(net), torch.randn(2, 3, 5, 5, dtype=DOUBLE)
+    tape = Tape(body, x)
+    assert tape.others == ("1.gamma",)
+    u = torch.randn(2, 10, dtype=DOUBLE)
+    grads = tape.others_per_sample(x, u)["1.gamma"]
+    for i in range(2):
+        alone = body.layout.views(body.pull(x[i : i + 1], u[i : i + 1]))["1.gamma"]
+        torch.testing.assert_close(grads[i], alone.flatten(), rtol=1e-9, atol=1e-9)

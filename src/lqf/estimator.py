@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lqf import storage
-from lqf.backbones import Backbone, load_backbone
+from lqf.backbones import load_backbone
 from lqf.calibration import probabilities
 from lqf.checkpoint import Checkpoint
 from lqf.data import (
@@ -56,9 +56,9 @@ class LQFClassifier:
         device: "auto", "cpu", "cuda", "cuda:1", …
         strict: refuse damaged images instead of skipping them.
         limit_per_class: use at most this many images of every class.
-        solver, pooling, weight_decay, body_weight_decay, head, form, linearize, alpha, augment, preconditioner, loo,
-            tol, max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, precision, compile, seed: see
-            `lqf.settings.Settings`.
+        solver, pooling, pool_channels, weight_decay, body_weight_decay, head, form, linearize, alpha, augment,
+            preconditioner, loo, tol, max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, precision,
+            compile, seed: see `lqf.settings.Settings`.
 
     Attributes:
         classes_: (n_classes,) class names or labels.
@@ -80,6 +80,7 @@ class LQFClassifier:
         limit_per_class: int | None = None,
         solver: str = "auto",
         pooling: str = "auto",
+        pool_channels: int = 256,
         weight_decay: float | str = "auto",
         body_weight_decay: float | str = "auto",
         head: str = "crossfit",
@@ -112,6 +113,7 @@ class LQFClassifier:
         self.limit_per_class = limit_per_class
         self.solver = solver
         self.pooling = pooling
+        self.pool_channels = pool_channels
         self.weight_decay = weight_decay
         self.body_weight_decay = body_weight_decay
         self.head = head
@@ -217,7 +219,6 @@ class LQFClassifier:
         samples = samples.select(np.flatnonzero(samples.weights > 0))  # weight zero is absent
         check_trainable(samples)
         backbone = load_backbone(self.backbone, weights=self.weights, leaky=self.leaky, seed=self.seed)
-        _check_pooling(self.pooling, backbone)
         preprocess = Preprocess(
             size=backbone.size if self.size is None else self.size,
             interpolation=backbone.interpolation,
@@ -375,14 +376,6 @@ def _check_solver(solver: str, world: World) -> None:
         raise LQFError(
             f"solver `{solver}` takes small batches from all images, one after the other, and runs in one process; "
             "use `pcg`, or start it without torchrun"
-        )
-
-
-def _check_pooling(pooling: str, backbone: Backbone) -> None:
-    """`auto` is the backbone's own pooling, an average in all built-in ones."""
-    if pooling == "avg" and not hasattr(backbone.body, "pool"):
-        raise LQFError(
-            f"pooling `avg` can be chosen for built-in backbones; `{backbone.name}` pools in its own way, use `auto`"
         )
 
 

@@ -15,11 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lqf import choices
 from lqf.backbones import Backbone
+from lqf.backbones.pool import AveragePool, find_average_pool
 from lqf.batch import rows_that_fit
 from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
-from lqf.curvature import KFAC, Preconditioner, precondition
+from lqf.choose_pooling import OWN, Pooled, best, candidates, try_poolings
+from lqf.curvature import KFAC, body_curvature, precondition
 from lqf.data import Images, Preprocess
 from lqf.distributed import ALONE, World
 from lqf.fast import FastLinearization
@@ -32,6 +35,7 @@ from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
 from lqf.point import Point, crossfit_point, probe_point, random_point, stratified_folds
+from lqf.pooling import ChannelMoment
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
 from lqf.refits import Refits
@@ -74,16 +78,15 @@ class Fit:
     resume: bool = False
     progress: Progress = SILENT
     world: World = ALONE
+    pooling: str = OWN
     seconds: dict[str, float] = field(default_factory=dict)
+    choices: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self) -> Fitted:
         """All stages."""
         began = time.perf_counter()
-        with self._timed("features"):
-            features = self.features()
-        with self._timed("head"):
-            head = self.closed_form_head(features)
-            head_choice = choose_ridge(lambda _: head.ridge, head.residual, self.rows.judge, [1.0], self._fixed_mu())
+        pooled = self.pool()
+        features, head, head_choice = pooled.features, pooled.head, pooled.choice
         if self.settings.solver == "head":
             return self._finish_head(head, head_choice, began)
         point = self.point(head, head_choice.mu)
@@ -96,6 +99,8 @@ class Fit:
             kernels = self.kernels(problem, features, chosen)
         with self._timed("weight decay"):
             choice = self.choose(kernels, head_choice.mu, Ridge(**state[1]["ridge"]) if state else None)
+            of = "body" if self.settings.form == "centred" else "model"
+            self.choices += choices.of_weight_decay(choice, float(self.rows.weights.sum()), of)
         ridge = Ridge(choice.mu, choice.mu * choice.omega)
         problem = problem.with_ridge(Ridge(**self.world.first(lambda: asdict(ridge))))
         kfac = fast = None
@@ -104,7 +109,7 @@ class Fit:
                 kernel = kernels.factorise(choice.omega)
                 solution = Dense().solve(problem, features, kernel, progress=self.progress)
             elif chosen.solver == "pcg":
-                kfac = self._kfac(problem, features).body if self.settings.preconditioner == "kfac" else None
+                kfac = self._kfac(problem) if self.settings.preconditioner == "kfac" else None
                 fast = self.fast(problem, compiled=self._compiles(chosen))
                 solution = self.conjugate_gradients(problem, features, head, kfac, fast, state)
             else:
@@ -162,8 +167,49 @@ class Fit:
 
     # --- the stages ---------------------------------------------------------------------------------------------------
 
-    def features(self) -> Tensor:
-        """z (n, p) of all rows."""
+    def pool(self) -> Pooled:
+        """Features and closed-form head under the pooling that is kept, which from here on is the backbone's."""
+        s, module, cuda = self.settings, self._parts[1].module, self.device.type == "cuda"
+        found = self.world.first(lambda: (p := find_average_pool(module, self.inputs.example())) and asdict(p))
+        wanted = candidates(
+            s.pooling,
+            AveragePool(**found) if found else None,
+            s.pool_channels,
+            self.backbone.name,
+            len(self.inputs),
+            self.dtype.itemsize,
+            min(self.world.every(self._memory())) // 2,
+            cuda,
+        )
+        if wanted.note:
+            self.progress.say(wanted.note)
+        tried = try_poolings(wanted, self.backbone, self._parts[1], self._features_of, self._judged, self.world)
+        kept = best(tried, self.world)
+        self._use(kept.backbone)
+        self.pooling = kept.name
+        self.choices += choices.of_pooling(tried, kept)
+        self.choices += choices.of_weight_decay(kept.choice, float(self.rows.weights.sum()), "head")
+        return kept
+
+    def _features_of(self, backbone: Backbone, moment: ChannelMoment | None) -> Tensor:
+        self._use(backbone)
+        with self._timed("features"):
+            return self.features(moment)
+
+    def _judged(self, features: Tensor) -> tuple[Head, Choice]:
+        with self._timed("head"):
+            head = self.closed_form_head(features)
+            judge = self.rows.judge
+            return head, choose_ridge(lambda _: head.ridge, head.residual, judge, [1.0], self._fixed_mu())
+
+    def _use(self, backbone: Backbone) -> None:
+        """Another pooling; what comes before it, and so the rows' inputs, stays the same."""
+        if backbone is not self.backbone:
+            self.backbone = backbone
+            self.__dict__.pop("_parts", None)
+
+    def features(self, moment: ChannelMoment | None = None) -> Tensor:
+        """z (n, p) of all rows; the moment, if there is one, is added up on the way."""
         out = None
         total = len(self.inputs.own) * self.images.n_views
         with self.progress.stage("features", total=total, unit="images") as stage:
@@ -172,6 +218,8 @@ class Fit:
                     z = self._parts[1].value(x)
                 out = z.new_zeros(len(self.inputs), z.shape[1]) if out is None else out
                 out[rows] = z
+                if moment is not None:
+                    moment.add(self.rows.weights[rows])
                 stage.advance(len(rows))
         assert out is not None
         return self.world.sum_(out)
@@ -277,7 +325,10 @@ class Fit:
     def stochastic(self, problem: Problem, features: Tensor, state: State | None) -> Solution:
         """SGD or Adam, from the checkpoint or from the beginning."""
         vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
-        preconditioner = self._kfac(problem, features) if self.settings.solver == "sgd" else None
+        preconditioner = None
+        if self.settings.solver == "sgd":
+            with self._timed("curvature"), matmul_precision(fast=True):
+                preconditioner = precondition(problem, features, **self._curvature())
         return self._stochastic().solve(
             problem,
             preconditioner,
@@ -316,11 +367,12 @@ class Fit:
             return self.device.type == "cuda" and chosen.seconds > COMPILATION_PAYS
         return self.settings.compile == "on"
 
-    def _kfac(self, problem: Problem, features: Tensor) -> Preconditioner:
+    def _kfac(self, problem: Problem) -> KFAC:
         with self._timed("curvature"), matmul_precision(fast=True):
-            return precondition(
-                problem, features, draws=self.settings.draws, seed=self.settings.seed, progress=self.progress
-            )
+            return body_curvature(problem, **self._curvature())
+
+    def _curvature(self) -> dict[str, Any]:
+        return {"draws": self.settings.draws, "seed": self.settings.seed, "progress": self.progress}
 
     def _stochastic(self) -> Stochastic:
         kind = SGD if self.settings.solver == "sgd" else Adam
@@ -458,7 +510,8 @@ class Fit:
             "plan": plan,
             "point": point,
             "form": self.settings.form,
-            "pooling": "avg" if hasattr(self.backbone.body, "pool") else "the backbone's own",
+            "pooling": self.pooling,
+            "choices": self.choices,
             "weight_decay": solution.ridge.head / total,
             "body_weight_decay": body,
             "loo_error": None if loo is None else loo.error,

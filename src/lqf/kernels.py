@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from lqf import wide
 from lqf.gram import body_kernel, every_output
 from lqf.kernel_ridge import KernelRidge
-from lqf.model import with_one
 from lqf.objective import Problem
 from lqf.progress import SILENT, Progress
 
@@ -84,8 +84,8 @@ def exact_kernels(
     problem: Problem, features: Tensor, groups: Tensor, *, budget: int, progress: Progress = SILENT
 ) -> Kernels:
     """The dense dual's matrices: (z̃_i·z̃_j)·[c = d] for the head, inner products of all gradients for the body."""
-    c, z = problem.model.n_outputs, with_one(features).double()
-    head = torch.kron((z @ z.T).contiguous(), torch.eye(c).to(z))
+    c, head = problem.model.n_outputs, wide.gram(features)
+    head = torch.kron(head, torch.eye(c).to(head))
     body = body_kernel(problem, every_output(problem), c, budget=budget, progress=progress)
     samples = torch.arange(len(problem.inputs.images))
     return Kernels(head, body, problem.initial_residual(features), problem.weights, groups, samples, True)
@@ -114,7 +114,5 @@ def averaged_kernels(
         return torch.stack([part.model.to_features(u.expand(len(index), c), part.fold[index]) for u in us])
 
     body = body_kernel(part, cotangents, len(us), budget=budget, joint=False, progress=progress) / c
-    z = with_one(features[rows]).double()
-    return Kernels(
-        z @ z.T, body, part.initial_residual(features[rows]), part.weights, groups[rows.cpu()], samples, c == 1
-    )
+    z = features[rows]
+    return Kernels(wide.gram(z), body, part.initial_residual(z), part.weights, groups[rows.cpu()], samples, c == 1)

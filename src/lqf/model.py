@@ -115,7 +115,7 @@ class LinearModel:
         """Wᵀu: cotangents at the outputs (B, C) as cotangents at the features (B, p)."""
         if fold is None or len(self.heads) == 1:
             return u @ self.heads.mean(0)[:, :-1]
-        return torch.einsum("bc,bcp->bp", u, self.heads[fold][..., :-1])
+        return _own(u @ self.heads[..., :-1], fold)
 
     def _outputs(self, z: Tensor, dz: Tensor, v: Tensor, fold: Tensor | None) -> Tensor:
         return with_one(z) @ v.T + self._through(self.heads[..., :-1], dz, fold)
@@ -124,7 +124,12 @@ class LinearModel:
     def _through(heads: Tensor, z: Tensor, fold: Tensor | None) -> Tensor:
         if fold is None or len(heads) == 1:
             return z @ heads.mean(0).T
-        return torch.einsum("bp,bcp->bc", z, heads[fold])
+        return _own(z @ heads.mT, fold)
+
+
+def _own(all_heads: Tensor, fold: Tensor) -> Tensor:
+    """Each row's result out of those through all heads (K, B, …); heads[fold] (B, C, p) would be far larger."""
+    return all_heads[fold, torch.arange(len(fold), device=fold.device)]
 
 
 def with_one(z: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lqf.solvers.head import Head, ridge_head
+from lqf.solvers.head import Head
 
 Kind = Literal["probe", "random", "crossfit"]
 
@@ -59,9 +59,7 @@ def crossfit_point(head: Head, mu: float, fold: Tensor) -> Point:
     for k in range(int(fold.max()) + 1):
         keep = (fold != k).to(head.features.device)
         share = float(head.weights[keep].sum() / head.weights.sum())
-        heads.append(
-            ridge_head(head.features[keep], head.residual.to(keep.device)[keep], head.weights[keep], mu * share)
-        )
+        heads.append(head.solve_some(keep, mu * share))
     return Point("crossfit", torch.stack(heads), fold)
 
 

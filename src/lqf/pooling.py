@@ -81,6 +81,56 @@ def _eye(n: int, like: Tensor) -> Tensor:
     return torch.eye(n, dtype=like.dtype, device=like.device)
 
 
+AVERAGES = ("SelectAdaptivePool2d", "FastAdaptiveAvgPool")
+"""timm's modules that may be an average over all positions."""
+
+
+def may_be_average(module: nn.Module) -> bool:
+    """Whether a module is of a kind that averages over all positions."""
+    if isinstance(module, nn.AdaptiveAvgPool2d):
+        return module.output_size in (1, (1, 1), [1, 1])
+    return type(module).__name__ in AVERAGES
+
+
+class ChannelMoment:
+    """Σ_i s_i Y_i Y_iᵀ / L over images, Y_i (c × L) the map of an image centred over its positions.
+
+    Example:
+        >>> pool = nn.AdaptiveAvgPool2d(1)
+        >>> with ChannelMoment(pool) as moment:
+        ...     _ = pool(torch.randn(4, 3, 5, 5))
+        ...     moment.add(torch.ones(4))
+        >>> moment.sum.shape
+        torch.Size([3, 3])
+
+    Args:
+        module: sees the maps (B, c, H, W) as its input.
+    """
+
+    def __init__(self, module: nn.Module):
+        self._module, self._map = module, torch.zeros(0)
+        self.sum: Tensor | None = None
+
+    def __enter__(self) -> ChannelMoment:
+        self._handle = self._module.register_forward_pre_hook(self._see)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._handle.remove()
+
+    def add(self, weights: Tensor) -> None:
+        """Count the maps that the module has seen last, with the weights (B,) of their images."""
+        x, self._map = self._map, torch.zeros(0)
+        y = x - x.mean((2, 3), keepdim=True)
+        y = y * (weights.to(y) / y[0, 0].numel()).sqrt()[:, None, None, None]
+        y = y.transpose(0, 1).flatten(1)  # (c, B·L)
+        product = (y @ y.T).double()
+        self.sum = product if self.sum is None else self.sum + product
+
+    def _see(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._map = inputs[0].detach()
+
+
 def principal_rows(moment: Tensor, k: int) -> Tensor:
     """(k, c) leading eigenvectors, strongest first, of a second-moment matrix of channels (c, c)."""
     _, v = torch.linalg.eigh(moment.double())

@@ -18,6 +18,7 @@ from typing import Any
 from torch import fx, nn
 
 from lqf.errors import LQFError
+from lqf.pooling import BilinearPool, may_be_average
 
 
 def split_at(body: nn.Module, stage: str) -> tuple[nn.Module, nn.Module]:
@@ -129,6 +130,8 @@ class _Tracer(fx.Tracer):
         return root_fn, [self.root, self.create_proxy("placeholder", "x", (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if isinstance(m, BilinearPool) or may_be_average(m):
+            return True  # looked for, and replaced, as a whole
         return type(m) in self._opaque or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from lqf.errors import LQFError
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "solver": ("auto", "head", "dense", "pcg", "sgd", "adam"),
-    "pooling": ("auto", "avg"),
+    "pooling": ("auto", "avg", "bilinear"),
     "head": ("crossfit", "probe", "random"),
     "form": ("centred", "w0"),
     "augment": ("none", "crop", "resized"),
@@ -30,7 +30,10 @@ class Settings:
     Attributes:
         solver: "auto" lets the planner choose between "dense" and "pcg"; "head" trains the last layer only; "sgd" and
             "adam" are the paper's mini-batch modes.
-        pooling: how the last feature map becomes features.
+        pooling: how the last feature map becomes features: "avg", its mean; "bilinear", the root of its covariance
+            (`lqf.pooling`); "auto" tries both with the closed-form head and keeps the better one by leave-one-out.
+            Networks that do not end in an average keep their own pooling.
+        pool_channels: to so many principal channels bilinear pooling reduces the map; k make k(k+1)/2 features.
         weight_decay: λ = μ/N of the head (and of the body, where it has none of its own), or "auto": by leave-one-out.
         body_weight_decay: λ of the body, or "auto".
         head: the head at the linearisation point (see `lqf.point`).
@@ -57,6 +60,7 @@ class Settings:
 
     solver: str = "auto"
     pooling: str = "auto"
+    pool_channels: int = 256
     weight_decay: float | str = "auto"
     body_weight_decay: float | str = "auto"
     head: str = "crossfit"
@@ -120,7 +124,7 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     ),
     (("alpha", "tol"), _is_positive, "it must be a positive number"),
     (("learning_rate",), lambda v: v is None or _is_positive(v), "it must be a positive number, or None"),
-    (("epochs", "minibatch", "max_passes"), _is_count, "it must be a whole number, 1 or more"),
+    (("epochs", "minibatch", "max_passes", "pool_channels"), _is_count, "it must be a whole number, 1 or more"),
     (("draws", "batch_size"), lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None"),
     (("seed",), _is_whole, "it must be a whole number"),
 )

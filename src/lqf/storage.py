@@ -1,8 +1,8 @@
 """A fitted model on disk: a folder of safetensors, JSON and CSV, written whole or not at all.
 
-    model.json           format, backbone (name and hashes), preprocessing, classes, settings, report, hashes of the
-    rest weights.safetensors  head, point, delta, leave-one-out outputs samples.csv          id, label, weight, group,
-    sha256 of every training sample
+    model.json           format, backbone (name, hashes), preprocessing, classes, settings, report, hashes of the rest
+    weights.safetensors  head, point, delta, leave-one-out outputs, the reduction of a bilinear pooling
+    samples.csv          id, label, weight, group, sha256 of every training sample
 
 Loading checks every hash; nothing is ever unpickled.
 """
@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from lqf.backbones import rebuild_backbone
+from lqf.backbones.pool import reduction_of
 from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.fitted import Fitted, TrainingTable
@@ -110,6 +111,9 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
     tensors = {"head": fitted.head, "point": fitted.point, "delta": fitted.delta}
     if fitted.loo is not None:
         tensors["loo"] = fitted.loo.outputs
+    reduction = reduction_of(fitted.backbone)
+    if reduction is not None:
+        tensors["reduction"] = reduction.cpu()
     save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "weights.safetensors")
     _write_samples(fitted, folder / "samples.csv")
     meta = {
@@ -187,7 +191,7 @@ def _assemble(
         labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
         loo = LeaveOneOut(tensors["loo"], labels, w, meta["loo"]["level"], meta["loo"]["note"])
     return Fitted(
-        backbone=rebuild_backbone(spec, module=module, weights=weights),
+        backbone=rebuild_backbone(spec, module=module, weights=weights, reduction=tensors.get("reduction")),
         preprocess=Preprocess.from_dict(meta["preprocess"]),
         classes=classes,
         alpha=meta["alpha"],

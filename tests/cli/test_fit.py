@@ -124,3 +124,30 @@ def test_damaged_images_are_listed_and_skipped_or_refused(lqf, photos):
     assert called.code == 2
     assert "red/0.png" in called.err
     assert not Path("strict").exists()
+
+
+def test_every_automatic_choice_is_told_in_one_line(lqf, photos):
+    called = lqf("fit", photos / "train", "-o", "run", *TINY, "--size", 64, "--pool-channels", 8)
+    assert called.code == 0, called.err
+    lines = called.out.split("Chosen by leave-one-out:\n")[1].split("\n\n")[0].splitlines()
+    assert [line.strip().partition(":")[0] for line in lines] == [
+        "pooling",
+        "weight decay (head)",
+        "weight decay (body)",
+    ]
+    assert re.fullmatch(r"  pooling: avg [\d.]+%, bilinear [\d.]+%; kept (avg|bilinear)", lines[0])
+    assert all("; kept " in line for line in lines)
+    assert max(map(len, called.out.splitlines())) <= 80
+    called = lqf("evaluate", "run", photos / "test")
+    assert called.code == 0, called.err
+
+
+def test_bilinear_pooling_by_name(lqf, photos):
+    options = ["--size", 64, "--pooling", "bilinear", "--pool-channels", 8, "--linearize", "final"]
+    called = lqf("fit", photos / "train", "-o", "run", *TINY, *options, "--json")
+    assert called.code == 0, called.err
+    assert called.json["pooling"] == "bilinear"
+    assert lqf("predict", "run", photos / "test", "--json").code == 0
+    called = lqf("fit", photos / "train", "-o", "small", *HEAD, "--pooling", "bilinear")
+    assert called.code == 2
+    assert "larger size" in called.err

@@ -7,11 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from lqf.backbones.base import Backbone
 from lqf.backbones.builtin import BUILTIN, load_builtin
 from lqf.backbones.foreign import INSTALL, load_module, load_timm, load_torchvision
+from lqf.backbones.pool import with_bilinear_pool
 from lqf.errors import LQFError
 
 FAMILIES = {"timm": load_timm, "torchvision": load_torchvision}
@@ -46,7 +47,11 @@ def load_backbone(
 
 
 def rebuild_backbone(
-    spec: dict[str, Any], *, weights: str | Path | None = None, module: nn.Module | None = None
+    spec: dict[str, Any],
+    *,
+    weights: str | Path | None = None,
+    module: nn.Module | None = None,
+    reduction: Tensor | None = None,
 ) -> Backbone:
     """Make the backbone a spec describes and verify that it has the same weights.
 
@@ -54,6 +59,7 @@ def rebuild_backbone(
         spec: `Backbone.spec` of the original.
         weights: Where the weights file is now, if it has moved.
         module: The network, where the original was given as an nn.Module.
+        reduction: Of a bilinear pooling that reduces its channels.
     """
     given = {"leaky": spec["leaky"], "seed": spec.get("seed", 0)}
     name = spec["name"]
@@ -69,7 +75,10 @@ def rebuild_backbone(
     if not same_file and spec["state_sha256"] != backbone.spec["state_sha256"]:
         wanted = f"the file `{spec['file']}` with sha256 {spec['sha256']}" if "sha256" in spec else "the weights it had"
         raise LQFError(f"`{name}` has other weights than the saved model was fitted with; it needs {wanted}.")
-    return backbone
+    pooling = spec.get("pooling")
+    if pooling is None:
+        return backbone
+    return with_bilinear_pool(backbone, pooling["module"], reduction, pooling["channels"])
 
 
 def _last_place(spec: dict[str, Any]) -> str | None:

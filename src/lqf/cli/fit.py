@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.output import counted, duration, facts, number, percent
+from lqf.cli.output import WIDTH, counted, duration, facts, number, percent
 from lqf.distributed import joined, launched
 from lqf.errors import LQFError, ProcessLost
 from lqf.progress import Progress
@@ -50,7 +50,8 @@ def _add_problem(group: argparse._ArgumentGroup) -> None:
     options.add_backbone(group)
     group.add_argument("--no-leaky", dest="leaky", action="store_false", help="keep ReLU instead of leaky ReLU")
     group.add_argument("--linearize", metavar="STAGE", help="first stage whose weights may change (default: all)")
-    _choice(group, "pooling", "how the last feature map becomes features")
+    _choice(group, "pooling", "mean of the last feature map, or root of its covariance; auto: by leave-one-out")
+    _value(group, "pool_channels", int, "principal channels of bilinear pooling")
     _choice(group, "head", "the head at the linearisation point")
     _choice(group, "form", "penalise the head around 0 or, as in the paper, around w0")
     group.add_argument("--weight-decay", type=options.decay, metavar="λ", help="a number, or auto: by leave-one-out")
@@ -161,9 +162,29 @@ def show(result: dict[str, Any]) -> str:
         [
             f"Fitted {counted(result['n'], 'image')} of {counted(len(result['classes']), 'class')}.\n",
             *lines,
+            *_choices(result["choices"]),
             f"\nNext:  lqf evaluate {run} TEST\n       lqf predict {run} IMAGE…",
         ]
     )
+
+
+def _choices(choices: list[dict[str, Any]]) -> list[str]:
+    """One line per automatic choice: what was tried, with its leave-one-out error, and what was kept."""
+    return ["\nChosen by leave-one-out:", *(f"  {_choice_line(c)}" for c in choices)] if choices else []
+
+
+def _choice_line(choice: dict[str, Any]) -> str:
+    tried, kept = choice["tried"], choice["kept"]
+    if isinstance(tried, dict):
+        shown = ", ".join(f"{name} {percent(t['loo_error'])}" for name, t in tried.items())
+        return f"{choice['what']}: {shown}; kept {kept}"
+    decays, errors = [t["weight_decay"] for t in tried], [t["loo_error"] for t in tried]
+    ends = f"{choice['what']}: {decays[0]:.2g}–{decays[-1]:.2g}"
+    line = f"{ends}: {' '.join(f'{100 * e:.1f}' for e in errors)}%; kept {kept:.2g}"
+    if len(line) <= WIDTH - 2:
+        return line
+    at = percent(errors[decays.index(kept)])
+    return f"{ends}: {100 * min(errors):.1f}–{percent(max(errors))}; kept {kept:.2g}, {at}"
 
 
 def _solver(result: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,9 +37,13 @@ class Preconditioner:
         return torch.cat([solved.reshape(-1), self.body.solve(body, problem.ridge.body)])
 
 
-def precondition(
+def precondition(problem: Problem, features: Tensor, **options: Any) -> Preconditioner:
+    """Head and body together, from the features (n, p) of all rows; options as of `body_curvature`."""
+    return Preconditioner(head_block(problem, features), body_curvature(problem, **options))
+
+
+def body_curvature(
     problem: Problem,
-    features: Tensor,
     *,
     draws: int | None = 4,
     most_samples: int = 2048,
@@ -46,12 +51,11 @@ def precondition(
     moment_samples: int = 256,
     seed: int = 0,
     progress: Progress = SILENT,
-) -> Preconditioner:
-    """Build the preconditioner in one pass over (some of) the data and one over a part of it.
+) -> KFAC:
+    """The body's curvature from one pass over (some of) the data and one over a part of it.
 
     Args:
         problem: the data and model.
-        features: (n, p) features of all rows.
         draws: random ±1 combinations of the outputs per sample; None takes every output exactly.
         most_samples: so many samples stand for all of them.
         trace_samples: samples on which the traces of the blocks are corrected.
@@ -73,7 +77,7 @@ def precondition(
         with progress.stage("curvature (eigenvalues)", total=len(part.inputs.own), unit="images") as stage:
             pieces = _pieces(part, min(2, problem.model.n_outputs), seed + 1, stage)
             body = with_moments(body, tape, pieces, total, world)
-    return Preconditioner(head_block(problem, features), body)
+    return body
 
 
 def spread(n: int, most: int) -> Tensor:

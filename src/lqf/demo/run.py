@@ -1,4 +1,4 @@
-"""The demo itself: a split, two fits, one test, and a folder with everything in it.
+"""The demo itself: a split, three fits, one test, and a folder with everything in it.
 
     index.html           the page
     result.json          the same numbers
@@ -26,10 +26,16 @@ from lqf.demo.figures import composition, model_figures, suspicious
 from lqf.demo.folder import FORMAT, check_output, output_folder, write_manifest
 from lqf.demo.page import Page
 from lqf.demo.solar import Cell
+from lqf.demo.words import NAMES
 from lqf.estimator import LQFClassifier
 from lqf.progress import SILENT, Progress
 
 BACKBONE = "efficientnet_lite0"
+DOES = {
+    "head": "closed-form head: the last layer alone, on frozen features",
+    "bilinear": "bilinear head: the same on the root of the last map's covariance",
+    "lqf": "LQF: every layer, linearised; pooling chosen by leave-one-out",
+}
 
 
 def run_demo(
@@ -44,7 +50,7 @@ def run_demo(
     device: str = "auto",
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fit the closed-form head and LQF to some solar cells, test both on others, and write a page about it.
+    """Fit closed-form heads and LQF to some solar cells, test all on others, and write a page about it.
 
     Args:
         out: Folder to write; it appears whole or not at all.
@@ -67,8 +73,14 @@ def run_demo(
     progress.say(f"{len(train)} labelled solar cells to learn from, {len(test)} others for the test")
     clock = Clock()
     common: dict[str, Any] = {"size": size, "seed": seed, "device": device, "strict": True}
-    head, full = (LQFClassifier(BACKBONE, solver=s, **common) for s in ("head", "auto"))
-    by_head, by_full = _fit_and_test(head, full, train, test, clock, progress)
+    models = {
+        "head": LQFClassifier(BACKBONE, solver="head", pooling="avg", **common),
+        "bilinear": LQFClassifier(BACKBONE, solver="head", pooling="bilinear", **common),
+        "lqf": LQFClassifier(BACKBONE, **common),
+    }
+    wrong = _fit_and_test(models, train, test, clock, progress)
+    full = models["lqf"]
+    by_full, by_head = wrong["lqf"], wrong["bilinear" if full.report_["pooling"] == "bilinear" else "head"]
     result = {
         "format": FORMAT,
         "version": lqf.__version__,
@@ -79,7 +91,8 @@ def run_demo(
         "threads": torch.get_num_threads(),
         "train": composition(train),
         "test": composition(test),
-        "models": {"head": model_figures(head, by_head), "lqf": model_figures(full, by_full)},
+        "models": {key: model_figures(model, wrong[key]) for key, model in models.items()},
+        "pooling": full.report_["choices"][0],
         "repaired": int((by_head & ~by_full).sum()),
         "spoilt": int((by_full & ~by_head).sum()),
         "suspicious": suspicious(full, train, n_shown),
@@ -98,31 +111,22 @@ def run_demo(
 
 
 def _fit_and_test(
-    head: LQFClassifier,
-    full: LQFClassifier,
-    train: Sequence[Cell],
-    test: Sequence[Cell],
-    clock: Clock,
-    progress: Progress,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Fit both; which test cells each gets wrong, (n_test,) bool. Both see the same pixels of the test cells."""
-    progress.say("closed-form head: the last layer alone, on frozen features")
-    with clock.stage("closed-form head: fit") as stage:
-        head.fit(solar.samples(train), progress=progress)
-        stage["parts"] = head.report_["stages"]
-    progress.say("LQF: every layer, linearised")
-    with clock.stage("LQF: fit") as stage:
-        full.fit(solar.samples(train), progress=progress)
-        stage["parts"] = full.report_["stages"]
-    progress.say(f"test: {len(test)} cells that neither has seen")
+    models: dict[str, LQFClassifier], train: Sequence[Cell], test: Sequence[Cell], clock: Clock, progress: Progress
+) -> dict[str, np.ndarray]:
+    """Fit all; which test cells each gets wrong, (n_test,) bool. All see the same pixels of the test cells."""
+    for key, model in models.items():
+        progress.say(DOES[key])
+        with clock.stage(f"{NAMES[key]}: fit") as stage:
+            model.fit(solar.samples(train), progress=progress)
+            stage["parts"] = model.report_["stages"]
+    progress.say(f"test: {len(test)} cells that none has seen")
     with clock.stage("read the test cells"):
-        images = full.open(solar.samples(test), strict=True, progress=progress)
-    truth = images.samples.labels
-    with clock.stage("closed-form head: test"):
-        by_head = head.scores(images, progress=progress)[0] != truth
-    with clock.stage("LQF: test"):
-        by_full = full.scores(images, progress=progress)[0] != truth
-    return by_head, by_full
+        images = models["lqf"].open(solar.samples(test), strict=True, progress=progress)
+    wrong = {}
+    for key, model in models.items():
+        with clock.stage(f"{NAMES[key]}: test"):
+            wrong[key] = model.scores(images, progress=progress)[0] != images.samples.labels
+    return wrong
 
 
 class Clock:

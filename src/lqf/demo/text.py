@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from lqf.demo.words import NAMES, agreement, commands, comparison, composition, doubts, percent, setting
+from lqf.demo.words import NAMES, agreement, commands, comparison, composition, doubts, percent, pooling, setting
 
 _WIDTH = 80
 
@@ -27,7 +27,7 @@ def _errors(result: dict[str, Any]) -> list[str]:
         test = f"{percent(m['test_error'])} ± {100 * m['test_standard_error']:.1f}"
         loo = f"{percent(m['loo_error'])} ± {100 * m['loo_standard_error']:.1f}"
         rows.append(f"  {NAMES[key]:<18}  {test:>16}  {loo:>20}  {m['loo_level']}")
-    notes = [agreement(result), comparison(result)]
+    notes = [pooling(result), agreement(result), comparison(result)]
     notes += [f"{NAMES[k]}: {m['loo_note']}" for k, m in result["models"].items() if m["loo_note"]]
     notes.append(f"Certificate of LQF: {result['models']['lqf']['certificate']}.")
     return [*rows, "", *_wrapped("± is one standard error. " + " ".join(notes), "  ")]

@@ -8,7 +8,8 @@ from typing import Any
 
 from lqf.data.text import counted
 
-NAMES = {"head": "closed-form head", "lqf": "LQF"}
+NAMES = {"head": "closed-form head", "bilinear": "bilinear head", "lqf": "LQF"}
+POOLINGS = {"avg": "average", "bilinear": "bilinear"}
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -37,13 +38,13 @@ def place(result: dict[str, Any]) -> str:
 
 
 def agreement(result: dict[str, Any]) -> str:
-    """How far leave-one-out is from the test, for both models, and how far chance would take it."""
+    """How far leave-one-out is from the test, for every model, and how far chance would take it."""
     gaps = [f"{_gap(m)} for {_the(NAMES[key])}" for key, m in result["models"].items()]
     full = result["models"]["lqf"]
     chance = 100 * math.hypot(full["loo_standard_error"], full["test_standard_error"])
     return (
-        f"Leave-one-out needs the training cells only. It lies {' and '.join(gaps)}; chance alone moves two such "
-        f"numbers apart by {chance:.1f}."
+        f"Leave-one-out needs the training cells only. It lies {', '.join(gaps[:-1])} and {gaps[-1]}; chance alone "
+        f"moves two such numbers apart by {chance:.1f}."
     )
 
 
@@ -57,11 +58,21 @@ def _the(name: str) -> str:
 
 
 def comparison(result: dict[str, Any]) -> str:
-    """Both models on the same test cells."""
+    """LQF and the head with the same pooling on the same test cells."""
     repaired, spoilt = result["repaired"], result["spoilt"]
     return (
-        f"Of the test cells, LQF gets {repaired} right that the head gets wrong, and {spoilt} wrong that the head "
-        "gets right."
+        f"Of the test cells, LQF gets {repaired} right that the head with the same pooling gets wrong, and {spoilt} "
+        "wrong that it gets right."
+    )
+
+
+def pooling(result: dict[str, Any]) -> str:
+    """What was chosen, and by what."""
+    tried, kept = result["pooling"]["tried"], result["pooling"]["kept"]
+    losses = " and ".join(f"{t['loss']:.3f} with {POOLINGS[name]} pooling" for name, t in tried.items())
+    return (
+        f"LQF pools by {POOLINGS[kept]} pooling: leave-one-out of the two heads chose it, by a cross-entropy of "
+        f"{losses}."
     )
 
 

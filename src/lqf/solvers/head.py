@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf import wide
 from lqf.kernel_ridge import KernelRidge
 from lqf.model import with_one
 
@@ -35,30 +36,38 @@ class Head:
 
     @classmethod
     def of(cls, features: Tensor, residual: Tensor, weights: Tensor, groups: Tensor) -> Head:
-        """Factorise in float64."""
-        ridge = KernelRidge.from_features(with_one(features), weights, groups)
+        """Factorise in float64, the smaller of z̃z̃ᵀ and z̃ᵀz̃."""
+        if len(features) <= features.shape[1] + 1:
+            ridge = KernelRidge.from_kernel(wide.gram(features), weights, groups)
+        else:
+            ridge = KernelRidge.from_features(with_one(features), weights, groups)
         return cls(features, residual.double(), weights, groups, ridge)
 
     def solve(self, mu: float) -> Tensor:
         """V* (C, p+1) in float64, minimising ½ Σ s‖r − Vz̃‖² + ½μ‖V‖²."""
-        return self.ridge.dual(self.residual, mu).T @ with_one(self.features).double()
+        return wide.pull(self.ridge.dual(self.residual, mu), self.features)
+
+    def solve_some(self, keep: Tensor, mu: float) -> Tensor:
+        """V* (C, p+1) of the rows in the mask ``keep`` (n,) alone, through the smaller of the two normal equations."""
+        root = self.weights.double().sqrt()[keep, None].to(self.features.device)
+        r = root * self.residual.to(root)[keep]
+        if self.ridge.q.shape[0] > self.ridge.q.shape[1]:
+            z = root * with_one(self.features[keep]).double()
+            return _solve(z.T @ z, z.T @ r, mu).T
+        q = self.ridge.q[keep]  # the kernel of some rows is a part of the kernel of all
+        a = root.new_zeros(self.residual.shape)
+        a[keep] = root * _solve((q * self.ridge.lam) @ q.T, r, mu)
+        return wide.pull(a, self.features)
 
     def relative_residual(self, v: Tensor, mu: float) -> float:
         """‖b − HV‖ / ‖b‖ of the normal equations, in float64."""
-        z, s = with_one(self.features).double(), self.weights.double().to(self.features.device)[:, None]
-        b = (s * self.residual.to(z)).T @ z
-        gap = b - (s * (z @ v.T)).T @ z - mu * v
-        return float(gap.norm() / b.norm())
+        s = self.weights.double().to(self.features.device)[:, None]
+        r = self.residual.to(s)
+        gap = wide.pull(s * (r - wide.apply(self.features, v)), self.features) - mu * v
+        return float(gap.norm() / wide.pull(s * r, self.features).norm())
 
 
-def ridge_head(features: Tensor, residual: Tensor, weights: Tensor, mu: float) -> Tensor:
-    """V* (C, p+1) for one μ, through the smaller of the two normal equations, in float64."""
-    root = weights.double().sqrt()[:, None].to(features.device)
-    z, r = root * with_one(features).double(), root * residual.double().to(features.device)
-    small, n = min(z.shape), len(z)
-    gram = z @ z.T if n <= z.shape[1] else z.T @ z
+def _solve(gram: Tensor, b: Tensor, mu: float) -> Tensor:
+    """(gram + μI)⁻¹ b."""
     gram.diagonal().add_(mu)
-    factor = torch.linalg.cholesky(gram)
-    if small == n:
-        return torch.cholesky_solve(r, factor).T @ z
-    return torch.cholesky_solve(z.T @ r, factor).T
+    return torch.cholesky_solve(b, torch.linalg.cholesky(gram))

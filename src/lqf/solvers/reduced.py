@@ -17,8 +17,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lqf import wide
 from lqf.kernel_ridge import KernelRidge
-from lqf.model import with_one
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 
@@ -58,7 +58,7 @@ class Reduced:
         sr = self.problem.weights[:, None] * r
         with matmul_precision(self.tf32):
             body, b = _finite(self.fast.body_back(sr)), _finite(self._pull(self.fast, r))
-        head = sr.T.double() @ with_one(self.features).double()
+        head = wide.pull(sr, self.features)
         return b, float((body.double().square().sum() + head.square().sum()).sqrt())
 
     def residual(self, x: Tensor) -> Tensor:
@@ -76,10 +76,9 @@ class Reduced:
         """
         assert self._measured is not None and self._measured[0] is x
         r, mu = self._measured[1], self.problem.ridge.head  # r − J_body x, what is left for the head
-        z = with_one(self.features).double()
-        v = (self.ridge.dual(r, mu).T @ z).to(r)
-        e = self.problem.weights[:, None] * (r - with_one(self.features) @ v.T)
-        return torch.cat([v.reshape(-1), x]), (e.T.double() @ z - mu * v).reshape(-1)
+        v = wide.pull(self.ridge.dual(r, mu), self.features).to(r)
+        e = self.problem.weights[:, None] * (r - wide.apply(self.features, v))
+        return torch.cat([v.reshape(-1), x]), (wide.pull(e, self.features) - mu * v).reshape(-1)
 
     def _pull(self, problem: Problem, y: Tensor) -> Tensor:
         """J_bodyᵀ Q y."""
