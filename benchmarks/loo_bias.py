@@ -73,7 +73,8 @@ def main() -> None:
             wrong[run]["test"] += (model.predict(x) != np.array(y)).tolist()
         print(draw, {r: [round(100 * float(np.mean(w)), 1) for w in v.values()] for r, v in wrong.items()}, flush=True)
         result = {
-            "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.classes} classes × {args.per_class} images",
+            "what": f"{args.data.name}, {args.backbone}, {args.size} px",
+            "problem": f"{args.classes} classes × {args.per_class} images",
             "draws": draw + 1,
             "errors": {run: {k: rate(w) for k, w in v.items()} for run, v in wrong.items()},
             "hardware": hardware(resolve_device(args.device)),

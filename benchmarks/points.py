@@ -30,19 +30,31 @@ def main() -> None:
     parser.add_argument("--limit-per-class", type=int)
     parser.add_argument("--forms", nargs="+", default=["centred"], choices=CHOICES["form"])
     parser.add_argument("--points", nargs="+", default=list(CHOICES["head"]), choices=CHOICES["head"])
+    parser.add_argument("--pooling", default="auto", choices=CHOICES["pooling"])
+    parser.add_argument("--loo", default="auto", choices=CHOICES["loo"])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--name", default="points")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    common = {n: getattr(args, n) for n in ("weights", "size", "limit_per_class", "device")}
+    common = {n: getattr(args, n) for n in ("weights", "size", "limit_per_class", "pooling", "loo", "device")}
     for folder in args.data:
         runs = [{"solver": "head"}, *({"head": p, "form": f} for f in args.forms for p in args.points)]
         for options in runs:
             model = LQFClassifier(args.backbone, **common, **options)
             report = model.fit(folder / "train", progress=terminal_progress()).report_
             error = 1 - model.score(folder / "test")
-            kept = ("n", "solver", "loo_error", "loo_level", "loo_note", "relative_residual", "passes", "seconds")
+            kept = (
+                "n",
+                "solver",
+                "pooling",
+                "loo_error",
+                "loo_level",
+                "loo_note",
+                "relative_residual",
+                "passes",
+                "seconds",
+            )
             rows.append({"data": folder.name, **options, "test_error": error, **{k: report[k] for k in kept}})
             loo = "–" if report["loo_error"] is None else f"{report['loo_error']:.1%} ({report['loo_level']})"
             print(f"{folder.name:22s} {options!s:44s} test {error:.1%}   leave-one-out {loo}", flush=True)

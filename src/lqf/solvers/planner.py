@@ -15,7 +15,7 @@ from lqf.errors import LQFError
 from lqf.kernels import RATIOS
 from lqf.memory import available_bytes, human
 from lqf.objective import Problem
-from lqf.solvers.rates import Factor, Rates
+from lqf.solvers.rates import Factor, Rates, require_body
 
 __all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
 
@@ -71,8 +71,7 @@ def plan(
         epochs: of "sgd" and "adam".
         refits: whether PCG is followed by refits without each fold.
     """
-    if problem.model.body.size == 0:
-        raise LQFError("the network has no weights below its head to linearise; use solver `head`")
+    require_body(problem)
     memory = available_bytes(problem.targets.device) if memory is None else memory
     dense, pcg = cost_dense(problem, rates, memory), cost_pcg(problem, rates, memory, refits=refits)
     fits = dense.bytes <= memory

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from lqf.curvature.kfac import Piece, Sums
+from lqf.errors import LQFError
 from lqf.gram import gradients, parts
 from lqf.layers import NormLayer, Tape
 from lqf.memory import available_bytes
@@ -88,6 +89,7 @@ class Rates:
     @classmethod
     def measure(cls, problem: Problem, fast: Problem | None = None, draws: int = 4) -> Rates:
         """Time everything on one small batch; ``fast``: the problem as the products of PCG see it."""
+        require_body(problem)
         cuda = problem.targets.is_cuda
         x = problem.inputs.example(problem.inputs.batch_size if cuda else 8)
         fold, v, body = problem.fold[: len(x)], problem.zero_body(), problem.model.body
@@ -126,6 +128,12 @@ class Rates:
         """Of so many processes that share the rows of a sweep; the rest each of them does alone."""
         shared = ("forward_rows", "backward_rows", "product_rows", "curvature_rows")
         return replace(self, **{name: processes * getattr(self, name) for name in shared})
+
+
+def require_body(problem: Problem) -> None:
+    """Refuse a problem that is all head."""
+    if problem.model.body.size == 0:
+        raise LQFError("the network has no weights below its head to linearise; use solver `head`")
 
 
 def seconds(function: Callable[[], object], repeats: int = 1) -> float:
