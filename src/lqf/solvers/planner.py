@@ -149,9 +149,14 @@ def cost_passes(solver: str, problem: Problem, rates: Rates, passes: int, memory
 
 
 def jacobian_bytes(problem: Problem, gradients: int, memory: int) -> int:
-    """What of so many gradients is held at a time: all, or a third of the memory."""
+    """What of so many gradients is held at a time: all, but at most a third of the memory.
+
+    In main memory, which other programs share, a third of them suffices beyond the first 2 GB: the passes that remake
+    the rest cost little beside the inner products.
+    """
     whole = gradients * problem.model.body.size * problem.targets.element_size()
-    return min(whole, max(memory // 3, 1 << 28))
+    enough = whole if problem.targets.is_cuda else max(2 << 30, whole // 3)
+    return min(whole, enough, max(memory // 3, 1 << 28))
 
 
 def kernel_seconds(
