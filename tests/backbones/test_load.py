@@ -102,3 +102,9 @@ def test_spec_of_a_module_needs_the_module_again():
         net[0].weight += 1
     with pytest.raises(LQFError, match="other weights"):
         rebuild_backbone(spec, module=net)
+
+
+def test_a_named_backbone_takes_no_other_network():
+    spec = load_backbone("efficientnet_lite0", weights="random").spec
+    with pytest.raises(LQFError, match="give no network of your own"):
+        rebuild_backbone(spec, module=nn.Linear(3, 2))

@@ -67,6 +67,8 @@ def rebuild_backbone(
         if module is None:
             raise LQFError(f"this model stands on a network of your own ({name[7:]}): give it again with module=.")
         backbone = load_backbone(module, weights=weights, **given)
+    elif module is not None:
+        raise LQFError(f"this model stands on `{name}`, which is loaded by its name; give no network of your own.")
     elif spec["source"] == "random":
         backbone = load_backbone(name, weights="random", **given)
     else:
