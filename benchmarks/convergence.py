@@ -78,7 +78,7 @@ def main() -> None:
     ridge = Ridge(report["weight_decay"] * n, report["body_weight_decay"] * n)
     problem = fit.problem(fit.point(head, ridge.head)).with_ridge(ridge)
     result: dict[str, Any] = {"n": len(images), "ridge": vars(ridge), "curves": {}}
-    pcg, fast = PCG(tol=TOL, max_passes=args.passes, refresh=10), fit.fast(problem)
+    pcg, fast = PCG(tol=TOL, max_passes=args.passes, refresh=10), fit.engine.fast(problem)
     ways: dict[str, Callable[[], tuple[Step, ...]]] = {
         "head eliminated, K-FAC": lambda: (
             pcg.solve(problem, features, head.ridge, body_curvature(problem), fast=fast).history

@@ -15,17 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf import choices
+from lqf import choices, report
 from lqf.backbones import Backbone
 from lqf.backbones.pool import AveragePool, find_average_pool
 from lqf.batch import rows_that_fit
-from lqf.calibration import fit_temperature
 from lqf.checkpoint import Checkpoint
 from lqf.choose_pooling import OWN, Pooled, best, candidates, try_poolings
 from lqf.curvature import KFAC, body_curvature, precondition
 from lqf.data import Images, Preprocess
 from lqf.distributed import ALONE, World
-from lqf.fast import FastLinearization
+from lqf.engine import Engine
 from lqf.fitted import Fitted, TrainingTable
 from lqf.inputs import Inputs
 from lqf.kernels import Kernels, averaged_kernels, exact_kernels
@@ -34,23 +33,20 @@ from lqf.loo import LeaveOneOut, average_views
 from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
+from lqf.out_of_sample import from_kernels, temperature, way_to_leave_out
 from lqf.point import Point, crossfit_point, probe_point, random_point, stratified_folds
 from lqf.pooling import ChannelMoment
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
 from lqf.refits import Refits
+from lqf.resuming import State, keeper, resumed
 from lqf.rows import Rows
 from lqf.settings import Settings
-from lqf.solution import Certificate, Level, Solution
+from lqf.solution import Certificate, Solution
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
 from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
-from lqf.solvers.stochastic import StateCheckpoint, Stochastic
+from lqf.solvers.stochastic import Stochastic
 from lqf.tune import Choice, choose_ridge
-
-State = tuple[dict[str, Tensor], dict[str, Any]]
-"""A checkpoint: the solver's vectors, and where it was."""
-COMPILATION_PAYS = 120.0
-"""Expected seconds above which compiled products (about 50 s to compile, twice as fast) end sooner."""
 
 
 @dataclass
@@ -94,7 +90,7 @@ class Fit:
         with self._timed("planning"):
             chosen = Plan(**self.world.first(lambda: asdict(self.plan(problem))))
             self.progress.say(chosen.sentence)
-        state = self._resumed()
+        state = resumed(self.checkpoint if self.resume else None, self.dtype, self.world, self.progress.say)
         with self._timed("kernel"):
             kernels = self.kernels(problem, features, chosen)
         with self._timed("weight decay"):
@@ -110,25 +106,25 @@ class Fit:
                 solution = Dense().solve(problem, features, kernel, progress=self.progress)
             elif chosen.solver == "pcg":
                 kfac = self._kfac(problem) if self.settings.preconditioner == "kfac" else None
-                fast = self.fast(problem, compiled=self._compiles(chosen))
+                fast = self.engine.fast(problem, compiled=self.engine.compiles(chosen.seconds))
                 solution = self.conjugate_gradients(problem, features, head, kfac, fast, state)
             else:
                 solution = self.stochastic(problem, features, state)
         with self._timed("leave-one-out"):
-            way = self._way_to_leave_out(kernels, fast is not None)
+            way = way_to_leave_out(self.settings.loo, kernels, len(self.images), can_refit=fast is not None)
             loo: LeaveOneOut | None = None
             if way == "folds" and fast is not None:
                 try:
                     loo = self.refits(fast, head, kfac, choice.mu)
                 except FloatingPointError:  # the solve has said so
-                    loo = self.refits(self.measured(problem), head, kfac, choice.mu)
+                    loo = self.refits(self.engine.measured(problem), head, kfac, choice.mu)
             elif way == "kernel":
-                loo = self._leave_one_out(kernels, choice, self.loo_bias(point, head, features, choice, chosen))
-        beta = self._beta(kernels, choice) if loo is None else loo.temperature()[0]
-        report = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
+                loo = from_kernels(kernels, choice, self.rows, self.loo_bias(point, head, features, choice, chosen))
+        beta = temperature(kernels, choice, self.rows) if loo is None else loo.temperature()[0]
+        told = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
         v, delta = problem.model.split(solution.delta)
         mean = problem.model.heads.mean(0)
-        return self._fitted(v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, beta, report)
+        return self._fitted(v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, beta, told)
 
     # --- the data as rows ---------------------------------------------------------------------------------------------
 
@@ -206,7 +202,7 @@ class Fit:
         """Another pooling; what comes before it, and so the rows' inputs, stays the same."""
         if backbone is not self.backbone:
             self.backbone = backbone
-            for made in ("_parts", "_fast_body", "_compiled_body"):
+            for made in ("_parts", "engine"):
                 self.__dict__.pop(made, None)
 
     def features(self, moment: ChannelMoment | None = None) -> Tensor:
@@ -263,7 +259,7 @@ class Fit:
 
     def plan(self, problem: Problem) -> Plan:
         """Solver and cost, by timing this process."""
-        rates = Rates.measure(problem, self.fast(problem)).together(self.world.size)
+        rates = Rates.measure(problem, self.engine.fast(problem)).together(self.world.size)
         refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
         return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
 
@@ -305,13 +301,13 @@ class Fit:
         self, problem: Problem, features: Tensor, head: Head, kfac: KFAC | None, fast: Problem, state: State | None
     ) -> Solution:
         """PCG, from the checkpoint or from the beginning."""
-        keep = self._keep(problem)
+        keep = keeper(self.checkpoint, problem.ridge, self.world)
 
         def keep_body(x: Tensor, passes: int, last: bool = False) -> None:
             keep({"body": x}, passes, last)
 
         return PCG(tol=self.settings.tol, max_passes=self.settings.max_passes).solve(
-            self.measured(problem),
+            self.engine.measured(problem),
             features,
             head.ridge,
             kfac,
@@ -335,38 +331,14 @@ class Fit:
             preconditioner,
             vectors,
             epoch=int(state[1]["at"]) if state else 0,
-            checkpoint=self._keep(problem),
+            checkpoint=keeper(self.checkpoint, problem.ridge, self.world),
             progress=self.progress,
         )
 
-    def measured(self, problem: Problem) -> Problem:
-        """The same problem in the same floating-point type, for a few exact residuals."""
-        body = FastLinearization(problem.model.body, self.dtype, self.inputs.example(), recorded=False)
-        return problem.with_body(body)
-
-    def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
-        """The same problem with faster passes, for many products."""
-        return problem.with_body(self._compiled_body if compiled else self._fast_body)
-
     @cached_property
-    def _fast_body(self) -> FastLinearization:
-        return self._make_fast(compiled=False)
-
-    @cached_property
-    def _compiled_body(self) -> FastLinearization:
-        return self._make_fast(compiled=True)
-
-    def _make_fast(self, *, compiled: bool) -> FastLinearization:
-        narrow = {"float16": torch.float16, "bfloat16": torch.bfloat16}.get(self.settings.precision, self.dtype)
-        if self.settings.precision == "auto" and self.device.type == "cuda" and self.dtype == torch.float32:
-            narrow = torch.float16
-        example, say = self.inputs.example(), self.progress.say
-        return FastLinearization(self._parts[1], narrow, example, compiled=compiled, say=say)
-
-    def _compiles(self, chosen: Plan) -> bool:
-        if self.settings.compile == "auto":
-            return self.device.type == "cuda" and chosen.seconds > COMPILATION_PAYS
-        return self.settings.compile == "on"
+    def engine(self) -> Engine:
+        """Faster passes for the solve."""
+        return Engine(self._parts[1], self.settings, self.inputs.example(), self.progress.say)
 
     def _kfac(self, problem: Problem) -> KFAC:
         with self._timed("curvature"), matmul_precision(fast=True):
@@ -383,37 +355,7 @@ class Fit:
         s = self.settings
         return kind(epochs=s.epochs, batch_size=s.minibatch, augment=s.augment, seed=s.seed, **options)
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------
-
-    def _keep(self, problem: Problem) -> StateCheckpoint:
-        def keep(vectors: dict[str, Tensor], at: int, last: bool = False) -> None:
-            if self.checkpoint and self.world.rank == 0:
-                self.checkpoint.save(vectors, {"at": at, "ridge": asdict(problem.ridge)}, force=last)
-
-        return keep
-
-    def _resumed(self) -> State | None:
-        if not (self.checkpoint and self.resume):
-            return None
-        state = self.world.together(self.checkpoint.load if self.world.rank == 0 else lambda: None)
-        lengths = {k: len(v) for k, v in state[0].items()} if state else {}
-        lengths, at = self.world.every([lengths, state[1] if state else None])[0]
-        if at is None:
-            return None
-        self.progress.say(f"resuming after {at['at']} passes")
-        kept = state[0] if state else {k: torch.zeros(n, dtype=self.dtype) for k, n in lengths.items()}
-        return {k: self.world.spread_(v) for k, v in kept.items()}, at
-
     # --- results ------------------------------------------------------------------------------------------------------
-
-    def _way_to_leave_out(self, kernels: Kernels, can_refit: bool) -> str:
-        """One of "folds", "kernel" and "none": an exact kernel of all samples is the best there is."""
-        whole = len(kernels.samples) == len(self.images)
-        if kernels.exact and whole and self.settings.loo != "none":
-            return "kernel"
-        if self.settings.loo == "auto":
-            return "folds" if can_refit else "kernel"
-        return self.settings.loo
 
     def refits(self, fast: Problem, head: Head, kfac: KFAC | None, mu: float) -> LeaveOneOut:
         """Out-of-sample outputs from a model without each fold."""
@@ -423,29 +365,6 @@ class Fit:
         note = f"by refits without each of {int(self._folds(head).max()) + 1} folds"
         by_sample = average_views(outputs, self.images.n_views).cpu()
         return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
-
-    def _leave_one_out(self, kernels: Kernels, choice: Choice, bias: float | None) -> LeaveOneOut | None:
-        """From the kernels at the chosen ridge strengths; None where they only stand for a part of the samples."""
-        if len(kernels.samples) < len(self.images):
-            return None
-        level: Level = "exact" if kernels.exact else "estimated"
-        notes = [] if kernels.exact else ["roughly, by the kernel averaged over the outputs"]
-        if bias is not None:
-            notes.append(
-                f"the linearisation point has seen the labels, which flatters it by about {100 * bias:.1f} points"
-            )
-        return LeaveOneOut(
-            self.rows.judge.outputs(choice.e_loo).cpu(),
-            self.rows.labels,
-            self.rows.judge.weights,
-            level,
-            "; ".join(notes),
-        )
-
-    def _beta(self, kernels: Kernels, choice: Choice) -> float:
-        """Inverse temperature of the probabilities, from leave-one-out of the samples that the kernels cover."""
-        judge = self.rows.judge.of(kernels.samples)
-        return fit_temperature(judge.outputs(choice.e_loo), judge.labels, judge.weights)[0]
 
     def loo_bias(self, point: Point, head: Head, features: Tensor, choice: Choice, chosen: Plan) -> float | None:
         """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
@@ -465,11 +384,11 @@ class Fit:
         loo = LeaveOneOut(
             self.rows.judge.outputs(choice.e_loo).cpu(), self.rows.labels, self.rows.judge.weights, "exact"
         )
-        report = self._report(solution, loo, choice, began, point=None, plan="head: closed form")
-        return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, loo.temperature()[0], report)
+        told = self._report(solution, loo, choice, began, point=None, plan="head: closed form")
+        return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, loo.temperature()[0], told)
 
     def _fitted(
-        self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, beta: float, report: dict[str, Any]
+        self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, beta: float, told: dict[str, Any]
     ) -> Fitted:
         samples = self.images.samples
         train = TrainingTable(samples.ids, samples.labels, samples.weights, samples.groups, self.images.hashes)
@@ -487,7 +406,7 @@ class Fit:
             beta=beta,
             train=train,
             loo=loo,
-            report=report,
+            report=told,
         )
 
     def _report(
@@ -500,31 +419,18 @@ class Fit:
         plan: str,
         point: str | None,
     ) -> dict[str, Any]:
-        total = float(self.rows.weights.sum())
-        body = None if solution.solver == "head" else solution.ridge.body / total
         return {
             "n": len(self.images),
             "classes": list(self.images.samples.classes),
             "backbone": self.backbone.name,
-            "solver": solution.solver,
-            "level": solution.level,
             "plan": plan,
             "point": point,
             "form": self.settings.form,
             "pooling": self.pooling,
             "choices": self.choices,
-            "weight_decay": solution.ridge.head / total,
-            "body_weight_decay": body,
-            "loo_error": None if loo is None else loo.error,
-            "loo_level": None if loo is None else loo.level,
-            "loo_note": None if loo is None else loo.note,
+            **report.of_solution(solution, float(self.rows.weights.sum())),
+            **report.of_leave_one_out(loo),
             "head_loo_error": head_choice.best.error,
-            "relative_residual": solution.certificate.relative_residual,
-            "passes": solution.certificate.passes,
-            "converged": solution.certificate.converged,
-            "certificate": solution.certificate.sentence,
-            "history": [asdict(step) for step in solution.history],
-            "unknowns": solution.delta.numel(),
             "device": str(self.device),
             "processes": self.world.size,
             "skipped": [list(s) for s in self.images.skipped],

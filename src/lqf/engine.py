@@ -1,0 +1,66 @@
+"""How the passes of a solve are computed: in which floating-point type, recorded, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lqf.fast import FastLinearization
+from lqf.linearize import Linearization
+from lqf.objective import Problem
+from lqf.settings import Settings
+
+COMPILATION_PAYS = 120.0
+"""Expected seconds of a fit above which compiled products (about 50 s to compile, twice as fast) end sooner."""
+NARROW = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Engine:
+    """Faster bodies for a problem, made when they are asked for.
+
+    Attributes:
+        body: the exact one.
+        settings: precision and compilation.
+        example: a small batch of its inputs.
+        say: told why, where recording or compilation fails.
+    """
+
+    body: Linearization
+    settings: Settings
+    example: Tensor
+    say: Callable[[str], None]
+
+    def measured(self, problem: Problem) -> Problem:
+        """The same problem in the same floating-point type, for a few exact residuals."""
+        return problem.with_body(FastLinearization(self.body, self.example.dtype, self.example, recorded=False))
+
+    def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
+        """The same problem with faster passes, for many products."""
+        return problem.with_body(self._compiled if compiled else self._eager)
+
+    def compiles(self, seconds: float) -> bool:
+        """Whether to compile the products of a fit that is expected to take so long."""
+        if self.settings.compile == "auto":
+            return self.example.is_cuda and seconds > COMPILATION_PAYS
+        return self.settings.compile == "on"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the products."""
+        own = self.example.dtype
+        if self.settings.precision == "auto" and self.example.is_cuda and own == torch.float32:
+            return torch.float16
+        return NARROW.get(self.settings.precision, own)
+
+    @cached_property
+    def _eager(self) -> FastLinearization:
+        return FastLinearization(self.body, self.dtype, self.example, say=self.say)
+
+    @cached_property
+    def _compiled(self) -> FastLinearization:
+        return FastLinearization(self.body, self.dtype, self.example, compiled=True, say=self.say)
