@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
+from lqf.fast import FastLinearization
 from lqf.inputs import Inputs
 from lqf.linearize import linearized_body
 from lqf.loo import LeaveOneOut, average_views
@@ -76,6 +77,8 @@ class Fitted:
         prefix, body = linearized_body(self.backbone.body.to(device=device, dtype=dtype), self.stage)
         head, point, delta = (t.to(device=device, dtype=dtype) for t in (self.head, self.point, self.delta))
         inputs = Inputs(images, self.preprocess, device=device, dtype=dtype, batch_size=batch_size, prefix=prefix)
+        if len(delta):
+            body = FastLinearization(body, dtype, inputs.example(), recorded=False)
         out = torch.empty(len(inputs), len(head), dtype=dtype)
         with progress.stage("predicting", total=len(inputs), unit="images") as stage:
             for rows, x in inputs.batches():
