@@ -11,7 +11,7 @@ CODE := $(wildcard src tests benchmarks)
 .PHONY: demo test lint format bench clean
 
 demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of results
-	$(BIN)/lqf demo
+	$(BIN)/lqf demo --overwrite
 
 # one thread per process, so that the processes do not compete for the cores
 test: lint  ## lint, then all tests
