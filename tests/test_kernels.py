@@ -16,6 +16,7 @@ from lqf.gram import body_kernel
 from lqf.kernels import RATIOS, Kernels, averaged_kernels, exact_kernels, rows_of, subproblem
 from lqf.objective import Problem, Ridge
 from lqf.settings import Settings
+from lqf.solution import right_hand_side_norm
 from problems import features, problem
 
 BUDGET = 1 << 30
@@ -132,3 +133,11 @@ def test_a_subproblem_is_the_problem_of_its_samples() -> None:
     for mine, whole in zip(rows(part), (j, r, s), strict=True):
         torch.testing.assert_close(mine, whole[index], **CLOSE)
     torch.testing.assert_close(optimum(part), optimum(p, index), rtol=1e-8, atol=1e-8)
+
+
+def test_exact_kernels_know_the_norm_of_the_right_hand_side() -> None:
+    weights = torch.rand(14, dtype=torch.float64) + 0.5
+    p = problem("convnet", heads=2, around_w0=False, weights=weights)
+    z = features(p)
+    kernels = exact_kernels(p, z, torch.arange(14), budget=1 << 30)
+    assert kernels.rhs_norm() == pytest.approx(right_hand_side_norm(p), rel=1e-10)

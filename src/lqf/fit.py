@@ -103,7 +103,8 @@ class Fit:
         with self._timed("solve"):
             if chosen.solver == "dense":
                 kernel = kernels.factorise(choice.omega)
-                solution = Dense().solve(self.engine.measured(problem), features, kernel, progress=self.progress)
+                quick = self.engine.measured(problem)
+                solution = Dense().solve(quick, features, kernel, b_norm=kernels.rhs_norm(), progress=self.progress)
             elif chosen.solver == "pcg":
                 kfac = self._kfac(problem) if self.settings.preconditioner == "kfac" else None
                 fast = self.engine.fast(problem, compiled=self.engine.compiles(chosen.seconds))

@@ -56,6 +56,12 @@ class Kernels:
         weights, groups = self.weights.repeat_interleave(c), self.groups.repeat_interleave(c)
         return KernelRidge.from_kernel(self.head + self.body / omega, weights, groups)
 
+    def rhs_norm(self) -> float:
+        """‖b‖ = ‖JᵀSr‖ of the whole problem, from exact kernels: √(yᵀKy) with y = Sr."""
+        assert self.exact
+        y = (self.weights.double()[:, None] * self.residual.double()).reshape(-1).to(self.head.device)
+        return float((y @ (self.head @ y) + y @ (self.body @ y)).clamp_min(0).sqrt())
+
     def ratios(self) -> Sequence[float]:
         """Candidates for ω = μ_body/μ_head."""
         unit = float(self.body.trace() / self.head.trace())

@@ -32,15 +32,25 @@ class Dense:
     tol: float = 1e-4
     refinements: int = 3
 
-    def solve(self, problem: Problem, features: Tensor, ridge: KernelRidge, *, progress: Progress = SILENT) -> Solution:
+    def solve(
+        self,
+        problem: Problem,
+        features: Tensor,
+        ridge: KernelRidge,
+        *,
+        b_norm: float | None = None,
+        progress: Progress = SILENT,
+    ) -> Solution:
         """δ = M⁻¹Jᵀy, y = Se from the factorisation, then iterative refinement in the dual.
+
+        ``b_norm`` is ‖b‖, where the kernels have told it; otherwise a pass over the data does.
 
         At the optimum y = S(r − Jδ). What is left, ρ = r − Jδ − S⁻¹y, is the right-hand side of the next correction.
         """
         began, mu = time.perf_counter(), problem.ridge.head
         r = problem.initial_residual(features)
         s = problem.weights[:, None]
-        b_norm = right_hand_side_norm(problem)
+        b_norm = right_hand_side_norm(problem) if b_norm is None else b_norm
         rho, y, delta = r, torch.zeros_like(r), problem.zero()
         history: list[Step] = []
         with progress.stage("solving (dense)", total=2 * (self.refinements + 1), unit="passes") as stage:
