@@ -219,3 +219,13 @@ def test_products_out_of_range_begin_again_without_them() -> None:
     solution = solver.solve(p, features(p), head_kernel(p), fast=fast, progress=listener)
     torch.testing.assert_close(solution.delta, optimum(p), rtol=1e-7, atol=1e-8)
     assert "left the range" in said[0]
+
+
+def test_a_loose_tolerance_is_not_met_by_the_head_alone() -> None:
+    p = problem("mlp", ridge=Ridge(1e-3, 5.0), around_w0=False)
+    reduced = Reduced(p, features(p), head_kernel(p))
+    b, b_norm = reduced.rhs()
+    loose = 2 * float(b.norm()) / b_norm  # the start would do
+    solution = solve_pcg(p, loose)
+    assert len(solution.history) > 1
+    assert solution.certificate.relative_residual <= 0.25 * float(b.norm()) / b_norm
