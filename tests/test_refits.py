@@ -23,7 +23,7 @@ def whole(labels: torch.Tensor = LABELS) -> tuple[Problem, Head]:
 
 
 def refits(p: Problem, head: Head, monkeypatch: pytest.MonkeyPatch, products: int = 400) -> Refits:
-    monkeypatch.setattr("lqf.refits.PRODUCTS", products)
+    monkeypatch.setattr("lqf.refits.REFIT_PRODUCTS", products)
     return Refits(p, head, lambda part, fold: crossfit_point(part, 3.0, fold), None)
 
 

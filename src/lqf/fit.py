@@ -230,7 +230,7 @@ class Fit:
 
     def point(self, head: Head, mu: float) -> Point:
         """The head(s) at the linearisation point."""
-        return self._point_of(head, mu, self._folds(head))
+        return self._point_of(head, mu, self._folds)
 
     def _point_of(self, head: Head, mu: float, fold: Tensor) -> Point:
         if self.settings.head == "random":
@@ -239,10 +239,11 @@ class Fit:
             return probe_point(head, mu)
         return crossfit_point(head, mu, fold)
 
-    def _folds(self, head: Head) -> Tensor:
+    @cached_property
+    def _folds(self) -> Tensor:
         """(n,) fold of every row."""
         labels = self.rows.labels.repeat_interleave(self.images.n_views)
-        return stratified_folds(head.groups, labels, seed=self.settings.seed)
+        return stratified_folds(self.rows.groups, labels, seed=self.settings.seed)
 
     def problem(self, point: Point) -> Problem:
         """The quadratic problem, still without ridge strengths."""
@@ -361,9 +362,9 @@ class Fit:
     def refits(self, fast: Problem, head: Head, kfac: KFAC | None, mu: float) -> LeaveOneOut:
         """Out-of-sample outputs from a model without each fold."""
         outputs = Refits(fast, head, lambda part, fold: self._point_of(part, mu, fold), kfac).outputs(
-            self._folds(head), progress=self.progress
+            self._folds, progress=self.progress
         )
-        note = f"by refits without each of {int(self._folds(head).max()) + 1} folds"
+        note = f"by refits without each of {int(self._folds.max()) + 1} folds"
         by_sample = average_views(outputs, self.images.n_views).cpu()
         return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
 
@@ -371,7 +372,7 @@ class Fit:
         """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
         if point.kind != "probe":
             return None
-        blind = self.kernels(self.problem(crossfit_point(head, choice.mu, self._folds(head))), features, chosen)
+        blind = self.kernels(self.problem(crossfit_point(head, choice.mu, self._folds)), features, chosen)
         trial = self.choose(blind, choice.mu, Ridge(choice.mu, choice.mu * choice.omega)).best
         return trial.error - choice.best.error
 

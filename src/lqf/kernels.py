@@ -14,7 +14,7 @@ does not grow with the number of samples.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from torch import Tensor
 from lqf import wide
 from lqf.gram import body_kernel, every_output
 from lqf.kernel_ridge import KernelRidge
-from lqf.objective import Problem
+from lqf.objective import Problem, rows_of, subproblem
 from lqf.progress import SILENT, Progress
 
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -66,24 +66,6 @@ class Kernels:
         """Candidates for ω = μ_body/μ_head."""
         unit = float(self.body.trace() / self.head.trace())
         return [unit * x for x in RATIOS]
-
-
-def subproblem(problem: Problem, samples: Tensor) -> Problem:
-    """The same problem over some of the samples, with all of their views."""
-    rows = rows_of(problem, samples)
-    return replace(
-        problem,
-        inputs=problem.inputs.take(samples),
-        targets=problem.targets[rows],
-        weights=problem.weights[rows],
-        fold=problem.fold[rows],
-    )
-
-
-def rows_of(problem: Problem, samples: Tensor) -> Tensor:
-    """Row numbers of all views of some samples."""
-    v = problem.inputs.n_views
-    return (samples[:, None] * v + torch.arange(v)).flatten().to(problem.targets.device)
 
 
 def exact_kernels(

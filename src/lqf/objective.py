@@ -172,6 +172,24 @@ class Problem:
         return self.targets[rows] - self.model.base(z, self.fold[rows])
 
 
+def subproblem(problem: Problem, samples: Tensor) -> Problem:
+    """The same problem over some of the samples, with all of their views."""
+    rows = rows_of(problem, samples)
+    return replace(
+        problem,
+        inputs=problem.inputs.take(samples),
+        targets=problem.targets[rows],
+        weights=problem.weights[rows],
+        fold=problem.fold[rows],
+    )
+
+
+def rows_of(problem: Problem, samples: Tensor) -> Tensor:
+    """Row numbers of all views of some samples."""
+    v = problem.inputs.n_views
+    return (samples[:, None] * v + torch.arange(v)).flatten().to(problem.targets.device)
+
+
 def constant(u: Tensor) -> Callable[[Tensor], Tensor]:
     """The cotangent u, whatever the features are."""
     return lambda _: u

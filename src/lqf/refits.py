@@ -16,14 +16,11 @@ import torch
 from torch import Tensor
 
 from lqf.curvature import KFAC
-from lqf.kernels import rows_of, subproblem
-from lqf.objective import Problem
+from lqf.objective import Problem, rows_of, subproblem
 from lqf.point import Point
 from lqf.progress import SILENT, Progress
 from lqf.solvers import PCG, Head
-
-PRODUCTS = 6
-"""Per refit. With ResNet-50 on Flowers and CUB the test error is settled to half a point after four."""
+from lqf.solvers.planner import REFIT_PRODUCTS
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Refits:
         part = subproblem(self.problem, self._samples(~left_out))
         model = replace(part.model, heads=point.heads.to(part.model.heads))
         part = replace(part, model=model, fold=point.fold.to(part.fold))
-        solver = PCG(tol=1e-12, max_passes=1 + PRODUCTS)
+        solver = PCG(tol=1e-12, max_passes=1 + REFIT_PRODUCTS)
         return part, solver.solve(part, head.features, head.ridge, self.preconditioner).delta
 
     def _predict(self, part: Problem, delta: Tensor, left_out: Tensor, out: Tensor) -> None:

@@ -13,11 +13,14 @@ from lqf.curvature.blocks import Gram, Kronecker
 from lqf.curvature.kfac import KFAC, Piece, kfac
 from lqf.curvature.moments import with_moments
 from lqf.curvature.signs import random_signs
-from lqf.kernels import subproblem
 from lqf.layers import Tape
 from lqf.model import with_one
-from lqf.objective import Problem
+from lqf.objective import Problem, subproblem
 from lqf.progress import SILENT, Progress, Stage
+
+KFAC_SAMPLES, TRACE_SAMPLES, MOMENT_SAMPLES = 2048, 128, 256
+"""Samples that stand for all of them: in the factors, their traces and their measured eigenvalues."""
+MOMENT_DRAWS = 2
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,9 @@ def body_curvature(
     problem: Problem,
     *,
     draws: int | None = 4,
-    most_samples: int = 2048,
-    trace_samples: int = 128,
-    moment_samples: int = 256,
+    most_samples: int = KFAC_SAMPLES,
+    trace_samples: int = TRACE_SAMPLES,
+    moment_samples: int = MOMENT_SAMPLES,
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> KFAC:
@@ -75,7 +78,7 @@ def body_curvature(
     if moment_samples:
         part = subproblem(problem, spread(n, moment_samples))
         with progress.stage("curvature (eigenvalues)", total=len(part.inputs.own), unit="images") as stage:
-            pieces = _pieces(part, min(2, problem.model.n_outputs), seed + 1, stage)
+            pieces = _pieces(part, min(MOMENT_DRAWS, problem.model.n_outputs), seed + 1, stage)
             body = with_moments(body, tape, pieces, total, world)
     return body
 

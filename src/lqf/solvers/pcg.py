@@ -72,7 +72,9 @@ class PCG:
             if fast is None:
                 raise
             progress.say("the fast products left the range of their floating-point type; beginning again without them")
-            return self._solve(Reduced(problem, features, head), preconditioner, start, passes, keep, progress)
+            return self._solve(
+                Reduced(problem, features, head, tf32=tf32), preconditioner, start, passes, keep, progress
+            )
 
     def _solve(
         self,

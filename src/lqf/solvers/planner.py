@@ -11,6 +11,7 @@ import itertools
 import math
 from dataclasses import dataclass, field, replace
 
+from lqf.curvature.preconditioner import KFAC_SAMPLES, MOMENT_DRAWS, MOMENT_SAMPLES, TRACE_SAMPLES
 from lqf.errors import LQFError
 from lqf.kernels import RATIOS
 from lqf.memory import available_bytes, human
@@ -24,10 +25,9 @@ PCG_PASSES = 14
 MOST_SAMPLES = {False: 1000, True: 4000}
 """Rows in the averaged kernel, on a CPU and on a GPU."""
 AVERAGED_DRAWS = 2
-KFAC_SAMPLES = 2048
-MOMENT_SAMPLES, MOMENT_DRAWS = 256, 2
-REFITS, REFIT_PASSES = 5, 8
-TRACE_SAMPLES = 128
+REFITS, REFIT_PRODUCTS = 5, 6
+"""Refits without a fold, and the products of each: with ResNet-50 on Flowers and CUB the test error is settled to half
+a point after four."""
 TILE = 2048
 
 
@@ -126,7 +126,7 @@ def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASS
         "solve": (passes - 3) * product + 2 * n / rates.backward_rows + n / rates.forward_rows,
     }
     if refits:
-        stages["leave-one-out"] = (REFITS - 1) * REFIT_PASSES * product + n / rates.forward_rows
+        stages["leave-one-out"] = (REFITS - 1) * (REFIT_PRODUCTS + 2) * product + n / rates.forward_rows
     item, factors = problem.targets.element_size(), factor_bytes(problem, rates)
     size = max(
         held + 6 * 8 * m * m + _batch_bytes(problem, rates, 1),

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
+from lqf.batch import saved_bytes
 from lqf.curvature.kfac import Piece, Sums
 from lqf.errors import LQFError
 from lqf.gram import gradients, parts
@@ -154,16 +154,7 @@ def seconds(function: Callable[[], object], repeats: int = 1) -> float:
 
 def layer_sizes(tape: Tape, x: Tensor) -> tuple[tuple[Factor, ...], int, int, int]:
     """Factors of all layers; bytes that one row's pass saves, all layers' outputs and the largest layer's patches."""
-    kept: dict[int, int] = {}
-
-    def note(t: Tensor) -> Tensor:
-        kept[t.untyped_storage().data_ptr()] = t.numel() * t.element_size()
-        return t
-
-    with saved_tensors_hooks(note, lambda t: t):
-        _, records = tape.record(x)
-    weights = {p.untyped_storage().data_ptr() for p in tape.body.module.parameters()}
-    saved = sum(size for at, size in kept.items() if at not in weights)
+    saved, (_, records) = saved_bytes(tape.body, x), tape.record(x)
     outputs = sum(r.y.numel() * r.y.element_size() for r in records)
     factors, largest = [], 0
     for r in (r for r in records if not isinstance(r.layer, NormLayer)):
