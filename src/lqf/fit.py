@@ -21,12 +21,13 @@ from lqf.backbones.pool import AveragePool, find_average_pool
 from lqf.batch import rows_that_fit
 from lqf.checkpoint import Checkpoint
 from lqf.choose_pooling import OWN, Pooled, best, candidates, try_poolings
-from lqf.curvature import KFAC, body_curvature, precondition
+from lqf.curvature import KFAC
 from lqf.data import Images, Preprocess
 from lqf.distributed import ALONE, World
 from lqf.engine import Engine
 from lqf.fitted import Fitted, TrainingTable
 from lqf.inputs import Inputs
+from lqf.iterate import Iterate
 from lqf.kernels import Kernels, averaged_kernels, exact_kernels
 from lqf.linearize import linearized_body
 from lqf.loo import LeaveOneOut, average_views
@@ -39,13 +40,12 @@ from lqf.pooling import ChannelMoment
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
 from lqf.refits import Refits
-from lqf.resuming import State, keeper, resumed
+from lqf.resuming import resumed
 from lqf.rows import Rows
 from lqf.settings import Settings
 from lqf.solution import Certificate, Solution
-from lqf.solvers import PCG, SGD, Adam, Dense, Head
+from lqf.solvers import Dense, Head
 from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
-from lqf.solvers.stochastic import Stochastic
 from lqf.tune import Choice, choose_ridge
 
 
@@ -100,17 +100,22 @@ class Fit:
         ridge = Ridge(choice.mu, choice.mu * choice.omega)
         problem = problem.with_ridge(Ridge(**self.world.first(lambda: asdict(ridge))))
         kfac = fast = None
+        iterate = Iterate(self.settings, self.checkpoint, self.world, self.progress)
         with self._timed("solve"):
             if chosen.solver == "dense":
                 kernel = kernels.factorise(choice.omega)
                 quick = self.engine.measured(problem)
                 solution = Dense().solve(quick, features, kernel, b_norm=kernels.rhs_norm(), progress=self.progress)
             elif chosen.solver == "pcg":
-                kfac = self._kfac(problem) if self.settings.preconditioner == "kfac" else None
+                with self._timed("curvature"):
+                    kfac = iterate.curvature(problem)
                 fast = self.engine.fast(problem, compiled=self.engine.compiles(chosen.seconds))
-                solution = self.conjugate_gradients(problem, features, head, kfac, fast, state)
+                measured = self.engine.measured(problem)
+                solution = iterate.pcg(measured, fast, features, head.ridge, kfac, state)
             else:
-                solution = self.stochastic(problem, features, state)
+                with self._timed("curvature"):
+                    preconditioner = iterate.preconditioner(problem, features)
+                solution = iterate.stochastic(problem, preconditioner, state)
         with self._timed("leave-one-out"):
             way = way_to_leave_out(self.settings.loo, kernels, len(self.images), can_refit=fast is not None)
             loo: LeaveOneOut | None = None
@@ -299,63 +304,10 @@ class Fit:
         judge = self.rows.judge.of(kernels.samples)
         return choose_ridge(kernels.factorise, kernels.residual, judge, omegas, mus, self.progress)
 
-    def conjugate_gradients(
-        self, problem: Problem, features: Tensor, head: Head, kfac: KFAC | None, fast: Problem, state: State | None
-    ) -> Solution:
-        """PCG, from the checkpoint or from the beginning."""
-        keep = keeper(self.checkpoint, problem.ridge, self.world)
-
-        def keep_body(x: Tensor, passes: int, last: bool = False) -> None:
-            keep({"body": x}, passes, last)
-
-        return PCG(tol=self.settings.tol, max_passes=self.settings.max_passes).solve(
-            self.engine.measured(problem),
-            features,
-            head.ridge,
-            kfac,
-            state[0]["body"].to(problem.targets) if state else None,
-            fast=fast,
-            tf32=self.settings.precision != "float32",
-            passes=int(state[1]["at"]) if state else 0,
-            keep=keep_body,
-            progress=self.progress,
-        )
-
-    def stochastic(self, problem: Problem, features: Tensor, state: State | None) -> Solution:
-        """SGD or Adam, from the checkpoint or from the beginning."""
-        vectors = {k: v.to(problem.targets) for k, v in state[0].items()} if state else None
-        preconditioner = None
-        if self.settings.solver == "sgd":
-            with self._timed("curvature"), matmul_precision(fast=True):
-                preconditioner = precondition(problem, features, **self._curvature())
-        return self._stochastic().solve(
-            problem,
-            preconditioner,
-            vectors,
-            epoch=int(state[1]["at"]) if state else 0,
-            checkpoint=keeper(self.checkpoint, problem.ridge, self.world),
-            progress=self.progress,
-        )
-
     @cached_property
     def engine(self) -> Engine:
         """Faster passes for the solve."""
         return Engine(self._parts[1], self.settings, self.inputs.example(), self.progress.say)
-
-    def _kfac(self, problem: Problem) -> KFAC:
-        with self._timed("curvature"), matmul_precision(fast=True):
-            return body_curvature(problem, **self._curvature())
-
-    def _curvature(self) -> dict[str, Any]:
-        return {"draws": self.settings.draws, "seed": self.settings.seed, "progress": self.progress}
-
-    def _stochastic(self) -> Stochastic:
-        kind = SGD if self.settings.solver == "sgd" else Adam
-        options: dict[str, Any] = (
-            {} if self.settings.learning_rate is None else {"learning_rate": self.settings.learning_rate}
-        )
-        s = self.settings
-        return kind(epochs=s.epochs, batch_size=s.minibatch, augment=s.augment, seed=s.seed, **options)
 
     # --- results ------------------------------------------------------------------------------------------------------
 
