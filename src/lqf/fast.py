@@ -16,7 +16,7 @@ from torch.func import jvp, vjp
 
 from lqf.capture import Captured
 from lqf.linearize import Linearization
-from lqf.norm import quicken
+from lqf.norm import absorb_activations, quicken
 from lqf.replay import Passes, Replayed
 
 LARGEST_COTANGENT = 4.0
@@ -36,6 +36,7 @@ class FastLinearization(Linearization):
             cannot); if not, it keeps the usual order.
         recorded: keep the passes as CUDA graphs, with their memory, for many calls; on a CPU without effect.
         compiled: compile J·v and Jᵀ·u, at some twenty seconds of start-up each.
+        absorbs: let batch normalisations do the activation behind them; default: on a GPU.
         say: told why, where recording or compilation fails and plain passes are used instead.
     """
 
@@ -47,11 +48,15 @@ class FastLinearization(Linearization):
         *,
         recorded: bool = True,
         compiled: bool = False,
+        absorbs: bool | None = None,
         say: Callable[[str], None] = lambda _: None,
     ):
-        super().__init__(_converted(exact.module, dtype), exact.layout.names)
+        module, norms = _converted(exact.module, dtype, kernels=not compiled)
+        super().__init__(module, exact.layout.names)
         self.dtype, self._rows, self._fixed_size = dtype, 0, compiled
         self.format = self._layout(example)
+        if example.is_cuda if absorbs is None else absorbs:
+            absorb_activations(module, norms, self._cast(example[:2]))
         forward: Passes = self._forward
         backward: Passes = self._backward
         if compiled:
@@ -156,14 +161,15 @@ class FastLinearization(Linearization):
         return out.contiguous(memory_format=self.format) if x.ndim == 4 else out
 
 
-def _converted(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """A copy in ``dtype``; batch normalisation in float32 at the least, and with its quicker derivative."""
+def _converted(module: nn.Module, dtype: torch.dtype, *, kernels: bool) -> tuple[nn.Module, list[nn.Module]]:
+    """A copy in ``dtype``, and its batch normalisations: in float32 at the least, and with quicker derivatives."""
     module = copy.deepcopy(module)
-    kept = {id(t) for norm in quicken(module) for t in (*norm.parameters(), *norm.buffers())}
+    norms = quicken(module, kernels=kernels)
+    kept = {id(t) for norm in norms for t in (*norm.parameters(), *norm.buffers())}
     for t in (*module.parameters(), *module.buffers()):
         if t.is_floating_point():
             t.data = t.data.to(torch.promote_types(dtype, torch.float32) if id(t) in kept else dtype)
-    return module
+    return module, norms
 
 
 def _reorder(module: nn.Module, format: torch.memory_format) -> None:

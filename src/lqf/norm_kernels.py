@@ -1,0 +1,91 @@
+"""Triton kernels of `norm`: each derivative of normalisation and activation in one pass over the activations.
+
+For activations with channels last, (M, C) in memory. Arithmetic is in float32 whatever the activations' type; sums over
+M are made by many programs, each of which leaves one row of partial sums.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TYPES = (torch.float16, torch.bfloat16, torch.float32)
+KINDS = {"none": 0, "leaky": 1, "leaky6": 2, "silu": 3}
+PROGRAMS = 2048
+"""Of a sum over M, for all channels together."""
+
+
+def kernels_for(x: Tensor) -> Kernels | None:
+    """The kernels, where they can be used for these activations."""
+    if not x.is_cuda or x.dtype not in TYPES or find_spec("triton") is None:
+        return None
+    last = x.ndim == 2 and x.is_contiguous()
+    return _kernels() if last or (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)) else None
+
+
+class Kernels:
+    """Launches them."""
+
+    def __init__(self, jit: dict[str, Any]):
+        self.jit = jit
+
+    def value(self, x: Tensor, a: Tensor, c: Tensor, act: Any) -> Tensor:
+        """φ(ax + c)."""
+        y = torch.empty_like(x)
+        grid, sizes = _tiles(x)
+        self.jit["value"][grid](x, y, a, c, *sizes, act.slope, KINDS[act.kind], *_tile(x))
+        return y
+
+    def tangent(self, x: Tensor, dx: Tensor | None, a: Tensor, c: Tensor, da: Tensor, dc: Tensor, act: Any) -> Tensor:
+        """φ'(ax + c)(a dx + da x + dc)."""
+        dy = torch.empty_like(x)
+        grid, sizes = _tiles(x)
+        moves = dx is not None
+        dx = _like(dx, x) if dx is not None else x
+        self.jit["tangent"][grid](
+            x, dx, dy, a, c, da.float(), dc.float(), *sizes, act.slope, KINDS[act.kind], moves, *_tile(x)
+        )
+        return dy
+
+    def pull(self, x: Tensor, g: Tensor, a: Tensor, c: Tensor, act: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """a g', Σ g' and Σ g'x with g' = φ'(ax + c) g."""
+        dx = torch.empty_like(x)
+        _, (m, channels) = _tiles(x)
+        rows, width = _tile(x)
+        across = -(-channels // width)
+        down = max(1, min(-(-m // rows), PROGRAMS // across))
+        partial = torch.empty(down, 2, channels, dtype=torch.float32, device=x.device)
+        self.jit["pull"][(down, across)](
+            x, _like(g, x), dx, a, c, partial, m, channels, act.slope, KINDS[act.kind], rows, width
+        )
+        sums = partial.sum(0)
+        return dx, sums[0], sums[1]
+
+
+def _tile(x: Tensor) -> tuple[int, int]:
+    """Rows and channels that one program takes at a time."""
+    return (32, 128) if x.shape[1] >= 128 else (64, 64)
+
+
+def _tiles(x: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The grid of tiles, and (M, C)."""
+    c = x.shape[1]
+    m = x.numel() // max(c, 1)
+    rows, width = _tile(x)
+    return (-(-m // rows), -(-c // width)), (m, c)
+
+
+def _like(t: Tensor, x: Tensor) -> Tensor:
+    """In the type and layout of x."""
+    return t.to(x.dtype).contiguous(memory_format=torch.channels_last) if x.ndim == 4 else t.to(x.dtype).contiguous()
+
+
+@cache
+def _kernels() -> Kernels:
+    from lqf import norm_triton
+
+    return Kernels({"value": norm_triton.value, "tangent": norm_triton.tangent, "pull": norm_triton.pull})

@@ -1,0 +1,113 @@
+"""The kernels that `norm_kernels` launches; imported on a machine with a GPU only."""
+
+# mypy: ignore-errors
+# ruff: noqa: D103  (Triton compiles the bodies; `norm_kernels` documents each)
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _value(p, slope, KIND: tl.constexpr):
+    if KIND == 1:
+        return tl.where(p > 0, p, slope * p)
+    if KIND == 2:
+        return slope * p + (1 - slope) * tl.minimum(tl.maximum(p, 0.0), 6.0)
+    if KIND == 3:
+        return p * tl.sigmoid(p)
+    return p
+
+
+@triton.jit
+def _slope(p, slope, KIND: tl.constexpr):
+    if KIND == 1:
+        return tl.where(p > 0, 1.0, slope)
+    if KIND == 2:
+        return tl.where((p > 0) & (p < 6), 1.0, slope)
+    if KIND == 3:
+        s = tl.sigmoid(p)
+        return s * (1 + p * (1 - s))
+    return tl.full(p.shape, 1.0, tl.float32)
+
+
+@triton.jit
+def _channel(ptr, col, C):
+    return tl.load(ptr + col, mask=col < C, other=0.0)[None, :]
+
+
+@triton.jit
+def _place(row, col, M, C):
+    return row[:, None].to(tl.int64) * C + col[None, :], (row < M)[:, None] & (col < C)[None, :]
+
+
+@triton.jit
+def value(x_ptr, y_ptr, a_ptr, c_ptr, M, C, slope, KIND: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    at, inside = _place(row, col, M, C)
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    p = _channel(a_ptr, col, C) * x + _channel(c_ptr, col, C)
+    tl.store(y_ptr + at, _value(p, slope, KIND), mask=inside)
+
+
+@triton.jit
+def tangent(
+    x_ptr,
+    dx_ptr,
+    dy_ptr,
+    a_ptr,
+    c_ptr,
+    da_ptr,
+    dc_ptr,
+    M,
+    C,
+    slope,
+    KIND: tl.constexpr,
+    MOVES: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    at, inside = _place(row, col, M, C)
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    a = _channel(a_ptr, col, C)
+    dp = _channel(da_ptr, col, C) * x + _channel(dc_ptr, col, C)
+    if MOVES:
+        dp += a * tl.load(dx_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    p = a * x + _channel(c_ptr, col, C)
+    tl.store(dy_ptr + at, dp * _slope(p, slope, KIND), mask=inside)
+
+
+@triton.jit
+def pull(
+    x_ptr,
+    g_ptr,
+    dx_ptr,
+    a_ptr,
+    c_ptr,
+    partial_ptr,
+    M,
+    C,
+    slope,
+    KIND: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    first, step = tl.program_id(0), tl.num_programs(0)
+    col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    a, c = _channel(a_ptr, col, C), _channel(c_ptr, col, C)
+    sums = tl.zeros((WIDTH,), tl.float32)
+    moments = tl.zeros((WIDTH,), tl.float32)
+    for start in range(first * ROWS, M, step * ROWS):
+        row = start + tl.arange(0, ROWS)
+        at, inside = _place(row, col, M, C)
+        x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        g = g * _slope(a * x + c, slope, KIND)
+        tl.store(dx_ptr + at, a * g, mask=inside)
+        sums += tl.sum(g, 0)
+        moments += tl.sum(g * x, 0)
+    into = partial_ptr + first * 2 * C + col
+    tl.store(into, sums, mask=col < C)
+    tl.store(into + C, moments, mask=col < C)

@@ -1,0 +1,103 @@
+"""Normalisation and activation as one map: derivatives, what is absorbed, and the GPU's kernels."""
+
+import os
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lqf.backbones.activations import LeakyReLU6
+from lqf.fast import FastLinearization
+from lqf.linearize import Linearization
+from lqf.norm import Act, NormAct, _affine, _pull, absorb_activations, act_of, quicken
+from lqf.norm_kernels import _kernels
+
+ACTS = [nn.Identity(), nn.ReLU(), nn.LeakyReLU(0.2), nn.ReLU6(), LeakyReLU6(0.1), nn.SiLU()]
+
+
+def some_norm(channels: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    w, b, mean = (torch.randn(channels, dtype=dtype) for _ in range(3))
+    return w, b, mean, torch.rand(channels, dtype=dtype) + 0.5
+
+
+@pytest.mark.parametrize("module", ACTS, ids=lambda m: type(m).__name__)
+def test_value_and_both_derivatives(module: nn.Module) -> None:
+    act = act_of(module) or Act()
+    w, b, mean, var = some_norm(3)
+    x = 3 * torch.randn(4, 3, 5, 5).double()
+    args = [t.requires_grad_() for t in (x, w, b)]
+    expected = module(torch.nn.functional.batch_norm(x, mean, var, w, b, False, 0.0, 1e-5))
+    torch.testing.assert_close(NormAct.apply(*args, mean, var, 1e-5, act, True), expected, rtol=1e-12, atol=1e-12)
+    assert torch.autograd.gradcheck(
+        lambda *a: NormAct.apply(*a, mean, var, 1e-5, act, True), args, check_forward_ad=True
+    )
+
+
+class Used(nn.Module):
+    """The value between normalisation and activation is used a second time, if so told."""
+
+    def __init__(self, twice: bool):
+        super().__init__()
+        self.conv, self.bn, self.act, self.twice = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.LeakyReLU(0.1), twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = self.bn(self.conv(x))
+        y = self.act(p)
+        return (y + p if self.twice else y).mean((2, 3))
+
+
+def randomised(module: nn.Module) -> nn.Module:
+    for m in module.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            for t in (m.weight.data, m.bias.data, m.running_mean):
+                t.normal_()
+            m.running_var.uniform_(0.5, 1.5)
+    return module.double().eval()
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_an_activation_is_absorbed_only_if_nothing_else_changes(twice: bool) -> None:
+    net, x = randomised(Used(twice)), torch.randn(5, 3, 8, 8).double()
+    before = net(x)
+    assert absorb_activations(net, quicken(net), x) == (0 if twice else 1)
+    torch.testing.assert_close(net(x), before)
+
+
+@pytest.mark.parametrize("act", ACTS[1:], ids=lambda m: type(m).__name__)
+def test_products_with_absorbed_activations_are_exact(act: nn.Module) -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), act, nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.Tanh(), nn.Flatten()
+    )
+    exact = Linearization(randomised(net))
+    x = torch.randn(4, 3, 8, 8).double()
+    fast = FastLinearization(exact, torch.float64, x[:2], absorbs=True)
+    v = torch.randn(exact.size).double()
+    z, dz = exact.jvp(x, v)
+    for ours, theirs in zip(fast.jvp(x, v), (z, dz), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, whose interpreter runs on a CPU")
+@pytest.mark.parametrize("shape", [(3, 24, 7, 5), (2, 130, 9, 9), (40, 12)], ids=str)
+@pytest.mark.parametrize("kind", ["none", "leaky", "leaky6", "silu"])
+def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...]) -> None:
+    os.environ["TRITON_INTERPRET"] = "1"
+    act, kernels = Act(kind, 0.1), _kernels()
+    x, dx, g = (3 * torch.randn(shape) for _ in range(3))
+    if x.ndim == 4:
+        x, dx, g = (t.contiguous(memory_format=torch.channels_last) for t in (x, dx, g))
+    w, b, mean, var = some_norm(shape[1], torch.float32)
+    a, c = _affine(w, b, mean, var, 1e-5)
+    plain = NormAct.forward(x, w, b, mean, var, 1e-5, act, False)
+    torch.testing.assert_close(kernels.value(x, a, c, act), plain, rtol=1e-5, atol=1e-5)
+    da, dc = torch.randn_like(a), torch.randn_like(a)
+    spread = [t.view((1, -1) + (1,) * (x.ndim - 2)) for t in (a, c, da, dc)]
+    slopes = act.slopes(spread[0] * x + spread[1]) if kind != "none" else 1.0
+    moved = slopes * (spread[0] * dx + spread[2] * x + spread[3])
+    still = slopes * (spread[2] * x + spread[3])
+    torch.testing.assert_close(kernels.tangent(x, dx, a, c, da, dc, act), moved, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(kernels.tangent(x, None, a, c, da, dc, act), still, rtol=1e-4, atol=1e-4)
+    for ours, theirs in zip(kernels.pull(x, g, a, c, act), _pull(x, g, a, c, act), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
