@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 
 from cases import every_network, images, network
+from lqf.backbones import load_backbone
 from lqf.capture import Captured, merge_equal
 from lqf.fast import FastLinearization
 from lqf.linearize import Linearization
+from lqf.pointwise import as_products
 
 TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.3, torch.float16: 0.05}
 
@@ -95,3 +98,29 @@ def test_what_cannot_be_compiled_runs_without_it_and_says_so() -> None:
     assert len(said) == 1
     assert said[0].startswith("compilation failed (")
     assert said[0].endswith("; continuing without it")
+
+
+@pytest.mark.parametrize("name", ["resnet50", "efficientnet_lite0"])
+def test_merged_passes_of_the_built_in_networks_are_exact(name: str) -> None:
+    exact = Linearization(load_backbone(name, weights="random").body.double())
+    x, v = torch.randn(2, 3, 64, 64).double(), 1e-2 * torch.randn(exact.size).double()
+    fast = FastLinearization(exact, torch.float64, x, merges=True)
+    assert fast.format == torch.channels_last
+    dz = exact.jvp(x, v)[1]
+    torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-9, atol=1e-9 * float(dz.abs().max()))
+    pulled = exact.pull(x, dz)
+    torch.testing.assert_close(fast.pull(x, dz), pulled, rtol=1e-9, atol=1e-9 * float(pulled.abs().max()))
+
+
+@pytest.mark.parametrize(("stride", "only_tangent_of"), [(1, "both"), (2, "both"), (1, "weight"), (1, "input")])
+def test_pointwise_convolutions_are_products(stride: int, only_tangent_of: str) -> None:
+    first, second = nn.Conv2d(3, 4, 3, bias=False), nn.Conv2d(4, 6, 1, stride, bias=False)
+    net = nn.Sequential(first, second, nn.Flatten()).double().eval()
+    names = {"both": None, "weight": ["1.weight"], "input": ["0.weight"]}[only_tangent_of]
+    exact = Linearization(net, names)
+    x, v = torch.randn(2, 3, 9, 9).double(), torch.randn(exact.size).double()
+    fast = FastLinearization(exact, torch.float64, x, merges=True)
+    assert as_products(fast.module) == 1
+    dz = exact.jvp(x, v)[1]
+    torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)

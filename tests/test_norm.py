@@ -1,5 +1,6 @@
 """Normalisation and activation as one map: derivatives, what is absorbed, and the GPU's kernels."""
 
+import copy
 import os
 from importlib.util import find_spec
 
@@ -7,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lqf.backbones import load_backbone
 from lqf.backbones.activations import LeakyReLU6
+from lqf.backbones.blocks import Residual
 from lqf.fast import FastLinearization
 from lqf.linearize import Linearization
-from lqf.norm import Act, NormAct, _affine, _pull, absorb_activations, act_of, quicken
+from lqf.norm import Act, NormAct, _affine, _pull, _tangent, absorb, act_of, quicken
 from lqf.norm_kernels import _kernels
 
 ACTS = [nn.Identity(), nn.ReLU(), nn.LeakyReLU(0.2), nn.ReLU6(), LeakyReLU6(0.1), nn.SiLU()]
@@ -21,17 +24,21 @@ def some_norm(channels: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor
     return w, b, mean, torch.rand(channels, dtype=dtype) + 0.5
 
 
+@pytest.mark.parametrize("shortcut", [False, True])
 @pytest.mark.parametrize("module", ACTS, ids=lambda m: type(m).__name__)
-def test_value_and_both_derivatives(module: nn.Module) -> None:
+def test_value_and_both_derivatives(module: nn.Module, shortcut: bool) -> None:
     act = act_of(module) or Act()
     w, b, mean, var = some_norm(3)
-    x = 3 * torch.randn(4, 3, 5, 5).double()
-    args = [t.requires_grad_() for t in (x, w, b)]
-    expected = module(torch.nn.functional.batch_norm(x, mean, var, w, b, False, 0.0, 1e-5))
-    torch.testing.assert_close(NormAct.apply(*args, mean, var, 1e-5, act, True), expected, rtol=1e-12, atol=1e-12)
-    assert torch.autograd.gradcheck(
-        lambda *a: NormAct.apply(*a, mean, var, 1e-5, act, True), args, check_forward_ad=True
-    )
+    x, skip = (3 * torch.randn(4, 3, 5, 5).double() for _ in range(2))
+    args = [t.requires_grad_() for t in (x, w, b, *([skip] if shortcut else []))]
+
+    def ours(x: Tensor, w: Tensor, b: Tensor, skip: Tensor | None = None) -> Tensor:
+        return NormAct.apply(x, skip, w, b, mean, var, 1e-5, act, True)
+
+    inner = torch.nn.functional.batch_norm(x, mean, var, w, b, False, 0.0, 1e-5)
+    expected = module(inner + skip if shortcut else inner)
+    torch.testing.assert_close(ours(*args), expected, rtol=1e-12, atol=1e-12)
+    assert torch.autograd.gradcheck(ours, args, check_forward_ad=True)
 
 
 class Used(nn.Module):
@@ -60,7 +67,7 @@ def randomised(module: nn.Module) -> nn.Module:
 def test_an_activation_is_absorbed_only_if_nothing_else_changes(twice: bool) -> None:
     net, x = randomised(Used(twice)), torch.randn(5, 3, 8, 8).double()
     before = net(x)
-    assert absorb_activations(net, quicken(net), x) == (0 if twice else 1)
+    assert absorb(net, quicken(net), x) == (0 if twice else 1)
     torch.testing.assert_close(net(x), before)
 
 
@@ -71,7 +78,7 @@ def test_products_with_absorbed_activations_are_exact(act: nn.Module) -> None:
     )
     exact = Linearization(randomised(net))
     x = torch.randn(4, 3, 8, 8).double()
-    fast = FastLinearization(exact, torch.float64, x[:2], absorbs=True)
+    fast = FastLinearization(exact, torch.float64, x[:2], merges=True)
     v = torch.randn(exact.size).double()
     z, dz = exact.jvp(x, v)
     for ours, theirs in zip(fast.jvp(x, v), (z, dz), strict=True):
@@ -79,25 +86,40 @@ def test_products_with_absorbed_activations_are_exact(act: nn.Module) -> None:
     torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2"])
+def test_the_built_in_networks_are_absorbed_whole(name: str) -> None:
+    body = load_backbone(name, weights="random").body.double()
+    net, norms = copy.deepcopy(randomised(body)), []
+    norms = quicken(net)
+    x = torch.randn(2, 3, 64, 64).double()
+    shortcuts = [m for m in net.modules() if type(m) is Residual and m.shortcut is not None]
+    acts = [m for m in net.modules() if act_of(m) is not None]
+    in_blocks = sum(m.act is not None for m in shortcuts)
+    assert absorb(net, norms, x) == len(acts) - in_blocks + len(shortcuts)
+    torch.testing.assert_close(net(x), body(x), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, whose interpreter runs on a CPU")
 @pytest.mark.parametrize("shape", [(3, 24, 7, 5), (2, 130, 9, 9), (40, 12)], ids=str)
 @pytest.mark.parametrize("kind", ["none", "leaky", "leaky6", "silu"])
-def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shortcut", [False, True])
+def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...], shortcut: bool) -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     act, kernels = Act(kind, 0.1), _kernels()
-    x, dx, g = (3 * torch.randn(shape) for _ in range(3))
+    x, dx, g, skip, dskip = (3 * torch.randn(shape) for _ in range(5))
     if x.ndim == 4:
-        x, dx, g = (t.contiguous(memory_format=torch.channels_last) for t in (x, dx, g))
+        x, dx, g, skip, dskip = (t.contiguous(memory_format=torch.channels_last) for t in (x, dx, g, skip, dskip))
+    skip, dskip = (skip, dskip) if shortcut else (None, None)
     w, b, mean, var = some_norm(shape[1], torch.float32)
     a, c = _affine(w, b, mean, var, 1e-5)
-    plain = NormAct.forward(x, w, b, mean, var, 1e-5, act, False)
-    torch.testing.assert_close(kernels.value(x, a, c, act), plain, rtol=1e-5, atol=1e-5)
+    plain = NormAct.forward(x, skip, w, b, mean, var, 1e-5, act, False)
+    torch.testing.assert_close(kernels.value(x, skip, a, c, act), plain, rtol=1e-5, atol=1e-5)
     da, dc = torch.randn_like(a), torch.randn_like(a)
-    spread = [t.view((1, -1) + (1,) * (x.ndim - 2)) for t in (a, c, da, dc)]
-    slopes = act.slopes(spread[0] * x + spread[1]) if kind != "none" else 1.0
-    moved = slopes * (spread[0] * dx + spread[2] * x + spread[3])
-    still = slopes * (spread[2] * x + spread[3])
-    torch.testing.assert_close(kernels.tangent(x, dx, a, c, da, dc, act), moved, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(kernels.tangent(x, None, a, c, da, dc, act), still, rtol=1e-4, atol=1e-4)
-    for ours, theirs in zip(kernels.pull(x, g, a, c, act), _pull(x, g, a, c, act), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+    for moved in (dx, None):
+        args = (x, moved, skip, dskip, a, c, da, dc, act)
+        torch.testing.assert_close(kernels.tangent(*args), _tangent(*args), rtol=1e-4, atol=1e-4)
+    ours, theirs = kernels.pull(x, skip, g, a, c, act), _pull(x, skip, g, a, c, act)
+    assert (ours[1] is None) == (theirs[1] is None) == (not shortcut)
+    for one, other in zip(ours, theirs, strict=True):
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)

@@ -16,7 +16,8 @@ from torch.func import jvp, vjp
 
 from lqf.capture import Captured
 from lqf.linearize import Linearization
-from lqf.norm import absorb_activations, quicken
+from lqf.norm import absorb, quicken
+from lqf.pointwise import as_products
 from lqf.replay import Passes, Replayed
 
 LARGEST_COTANGENT = 4.0
@@ -36,7 +37,8 @@ class FastLinearization(Linearization):
             cannot); if not, it keeps the usual order.
         recorded: keep the passes as CUDA graphs, with their memory, for many calls; on a CPU without effect.
         compiled: compile J·v and Jᵀ·u, at some twenty seconds of start-up each.
-        absorbs: let batch normalisations do the activation behind them; default: on a GPU.
+        merges: let batch normalisations do the sum and the activation behind them, and run 1×1 convolutions as
+            matrix products; default: on a GPU, where it is not compiled.
         say: told why, where recording or compilation fails and plain passes are used instead.
     """
 
@@ -48,15 +50,17 @@ class FastLinearization(Linearization):
         *,
         recorded: bool = True,
         compiled: bool = False,
-        absorbs: bool | None = None,
+        merges: bool | None = None,
         say: Callable[[str], None] = lambda _: None,
     ):
         module, norms = _converted(exact.module, dtype, kernels=not compiled)
         super().__init__(module, exact.layout.names)
         self.dtype, self._rows, self._fixed_size = dtype, 0, compiled
         self.format = self._layout(example)
-        if example.is_cuda if absorbs is None else absorbs:
-            absorb_activations(module, norms, self._cast(example[:2]))
+        if example.is_cuda and not compiled if merges is None else merges:
+            absorb(module, norms, self._cast(example[:2]))
+            if self.format == torch.channels_last:
+                as_products(module)
         forward: Passes = self._forward
         backward: Passes = self._backward
         if compiled:

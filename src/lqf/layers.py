@@ -93,7 +93,7 @@ class ConvLayer(Layer):
         if m.kernel_size == (1, 1) and m.padding in ((0, 0), "valid"):
             cols = a[..., :: m.stride[0], :: m.stride[1]].flatten(2)
         else:
-            cols = F.unfold(self._padded(a), m.kernel_size, dilation=m.dilation, stride=m.stride)
+            cols = _unfolded(self._padded(a), m.kernel_size, m.stride, m.dilation)
         return cols.unflatten(1, (m.groups, -1))
 
     def grads(self, g: Tensor) -> Tensor:
@@ -162,6 +162,16 @@ class NormLayer(Layer):
             return x.reshape(len(x), x.shape[1], 1, -1)
         channels = self.module.weight.numel()
         return x.reshape(len(x), -1, channels).mT[:, :, None]
+
+
+def _unfolded(a: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]) -> Tensor:
+    """What `F.unfold` makes, (B, c·k·k, L), in one copy for the whole batch (its own is one launch per sample)."""
+    b, c, *sides = a.shape
+    out = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sides, kernel, stride, dilation, strict=True)]
+    sb, sc, *steps = a.stride()
+    inside = [step * d for step, d in zip(steps, dilation, strict=True)]
+    across = [step * s for step, s in zip(steps, stride, strict=True)]
+    return a.as_strided((b, c, *kernel, *out), (sb, sc, *inside, *across)).reshape(b, -1, out[0] * out[1])
 
 
 def _same(x: Tensor, y: Tensor) -> bool:

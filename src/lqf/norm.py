@@ -1,9 +1,9 @@
 """Batch normalisation by running statistics and the activation behind it, as one map with its own derivatives.
 
-    y = φ(p),  p = a x + c,      a = γ/√(var + ε),  c = β − mean·a        per channel,
+    y = φ(p),  p = a x + c + s,      a = γ/√(var + ε),  c = β − mean·a        per channel, s: a shortcut, if any
 
-    J·v:   dy = φ'(p) (a dx + da x + dc),         da = dγ/√(var + ε),  dc = dβ − mean·da,
-    Jᵀ·u:  with g' = φ'(p) g:   x ← a g',   β ← Σ g',   γ ← (Σ g'x − mean Σ g')/√(var + ε).
+    J·v:   dy = φ'(p) (a dx + da x + dc + ds),         da = dγ/√(var + ε),  dc = dβ − mean·da,
+    Jᵀ·u:  with g' = φ'(p) g:   x ← a g',   s ← g',   β ← Σ g',   γ ← (Σ g'x − mean Σ g')/√(var + ε).
 
 PyTorch computes these in many passes over the activations, which on a GPU cost more than the convolutions between
 them. Here each is one pass (`norm_kernels`), or plain operations where those kernels do not run.
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lqf.backbones.activations import LeakyReLU6
+from lqf.backbones.blocks import Residual
 from lqf.norm_kernels import kernels_for
 
 
@@ -57,16 +58,25 @@ def act_of(module: nn.Module) -> Act | None:
 
 
 class NormAct(torch.autograd.Function):
-    """y of x, γ and β; their derivatives both ways."""
+    """y of x, s, γ and β; their derivatives both ways."""
 
     @staticmethod
     def forward(
-        x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float, act: Act, kernels: bool
+        x: Tensor,
+        skip: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        mean: Tensor,
+        var: Tensor,
+        eps: float,
+        act: Act,
+        kernels: bool,
     ) -> Tensor:
         """y; ``kernels``: by them where they run, which a tracer cannot follow."""
         if kernels and (by := kernels_for(x)) is not None:
-            return by.value(x, *_affine(weight, bias, mean, var, eps), act)
-        return act.value(F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps))
+            return by.value(x, skip, *_affine(weight, bias, mean, var, eps), act)
+        p = F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
+        return act.value(p if skip is None else p + skip)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -77,29 +87,25 @@ class NormAct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients at x, γ and β."""
-        x, weight, bias, mean, var = ctx.saved_tensors
+        """Gradients at x, s, γ and β."""
+        x, skip, weight, bias, mean, var = ctx.saved_tensors
         a, c = _affine(weight, bias, mean, var, ctx.eps)
-        if ctx.kernels and (by := kernels_for(x)) is not None:
-            dx, sums, moments = by.pull(x, g, a, c, ctx.act)
-        else:
-            dx, sums, moments = _pull(x, g, a, c, ctx.act)
+        by = kernels_for(x) if ctx.kernels else None
+        dx, dskip, sums, moments = (_pull if by is None else by.pull)(x, skip, g, a, c, ctx.act)
         dweight = (moments - mean * sums) * torch.rsqrt(var + ctx.eps)
-        return dx, dweight.to(weight.dtype), sums.to(bias.dtype), *(None,) * 5
+        return dx, dskip, dweight.to(weight.dtype), sums.to(bias.dtype), *(None,) * 5
 
     @staticmethod
-    def jvp(ctx: Any, dx: Tensor | None, dweight: Tensor | None, dbias: Tensor | None, *_: Any) -> Tensor:
+    def jvp(
+        ctx: Any, dx: Tensor | None, dskip: Tensor | None, dweight: Tensor | None, dbias: Tensor | None, *_: Any
+    ) -> Tensor:
         """dy."""
-        x, weight, bias, mean, var = ctx.saved_tensors
+        x, skip, weight, bias, mean, var = ctx.saved_tensors
         a, c = _affine(weight, bias, mean, var, ctx.eps)
         da = torch.zeros_like(a) if dweight is None else dweight * torch.rsqrt(var + ctx.eps)
         dc = -mean * da if dbias is None else dbias - mean * da
-        if ctx.kernels and (by := kernels_for(x)) is not None:
-            return by.tangent(x, dx, a, c, da, dc, ctx.act)
-        a, c, da, dc = (_spread(t, x) for t in (a, c, da, dc))
-        dp = torch.addcmul(dc, x, da)
-        dp = dp if dx is None else torch.addcmul(dp, dx, a)
-        return dp if ctx.act.kind == "none" else dp * ctx.act.slopes(torch.addcmul(c, x, a))
+        by = kernels_for(x) if ctx.kernels else None
+        return (_tangent if by is None else by.tangent)(x, dx, skip, dskip, a, c, da, dc, ctx.act)
 
 
 def _affine(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -112,12 +118,38 @@ def _spread(t: Tensor, x: Tensor) -> Tensor:
     return t.to(x.dtype).view((1, -1) + (1,) * (x.ndim - 2))
 
 
-def _pull(x: Tensor, g: Tensor, a: Tensor, c: Tensor, act: Act) -> tuple[Tensor, Tensor, Tensor]:
-    """a g', Σ g' and Σ g'x, the sums over all but the channels and in the type of a."""
+def _inner(x: Tensor, skip: Tensor | None, a: Tensor, c: Tensor) -> Tensor:
+    """p."""
+    p = torch.addcmul(_spread(c, x), x, _spread(a, x))
+    return p if skip is None else p + skip
+
+
+def _tangent(
+    x: Tensor,
+    dx: Tensor | None,
+    skip: Tensor | None,
+    dskip: Tensor | None,
+    a: Tensor,
+    c: Tensor,
+    da: Tensor,
+    dc: Tensor,
+    act: Act,
+) -> Tensor:
+    dp = torch.addcmul(_spread(dc, x), x, _spread(da, x))
+    dp = dp if dx is None else torch.addcmul(dp, dx, _spread(a, x))
+    dp = dp if dskip is None else dp + dskip
+    return dp if act.kind == "none" else dp * act.slopes(_inner(x, skip, a, c))
+
+
+def _pull(
+    x: Tensor, skip: Tensor | None, g: Tensor, a: Tensor, c: Tensor, act: Act
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """a g', g' for the skip, Σ g' and Σ g'x; the sums go over all but the channels and are in the type of a."""
     if act.kind != "none":
-        g = g * act.slopes(torch.addcmul(_spread(c, x), x, _spread(a, x)))
+        g = g * act.slopes(_inner(x, skip, a, c))
     others = [d for d in range(x.ndim) if d != 1]
-    return g * _spread(a, x), g.sum(others, dtype=a.dtype), (g * x).sum(others, dtype=a.dtype)
+    sums, moments = g.sum(others, dtype=a.dtype), (g * x).sum(others, dtype=a.dtype)
+    return g * _spread(a, x), None if skip is None else g, sums, moments
 
 
 # --- in a network -------------------------------------------------------------------------------------------------
@@ -133,46 +165,82 @@ def quicken(module: nn.Module, *, kernels: bool = True) -> list[nn.Module]:
 
 
 @torch.no_grad()
-def absorb_activations(module: nn.Module, norms: list[nn.Module], example: Tensor) -> int:
-    """Let quickened normalisations do the activation that follows them; returns how many do.
+def absorb(module: nn.Module, norms: list[nn.Module], example: Tensor) -> int:
+    """Let quickened normalisations do what follows them, a sum with the shortcut and an activation.
 
-    Which activation that is shows in a pass over the example. Whether the value between the two is used elsewhere does
-    not: the outcome is compared, and one that differs is taken back.
+    What follows shows in a pass over the example. Whether the values between are used elsewhere does not: the outcome
+    is compared, and one that differs is taken back.
+
+    Returns:
+        How many normalisations do more than they did.
     """
-    before, pairs = _watched(module, norms, example)
-    for norm, act in pairs:
-        _take(norm, act_of(act) or Act())
-        act.forward = _unchanged
+    before, follows = _watched(module, norms, example)
+    for each in follows:
+        each.absorb()
     if _same(module(example), before):
-        return len(pairs)
-    for norm, act in pairs:
-        _take(norm, Act())
-        del act.forward
+        return len(follows)
+    for each in follows:
+        each.restore()
     return 0
 
 
-def _watched(module: nn.Module, norms: list[nn.Module], x: Tensor) -> tuple[Tensor, list[tuple[nn.Module, Any]]]:
-    """The module's value, and the pairs of a normalisation and the activation that takes its output."""
-    made: list[tuple[nn.Module, Tensor]] = []
-    taken: list[tuple[nn.Module, Tensor]] = []
-    handles = [m.register_forward_hook(lambda m, _, y: made.append((m, y))) for m in norms]
+@dataclass(frozen=True)
+class _Follow:
+    """What follows one normalisation: an activation, or a `Residual`'s sum and activation."""
+
+    norm: Any
+    act: Any = None
+    block: Any = None
+
+    def absorb(self) -> None:
+        act = Act() if self.act is None else (act_of(self.act) or Act())
+        if self.act is not None:
+            self.act.forward = _unchanged
+        if self.block is None:
+            _take(self.norm, act)
+            return
+        norm, block = self.norm, self.block
+        norm.forward = _unchanged
+        block.forward = lambda x: _apply(norm, block.branch(x), block.shortcut(x), act)
+
+    def restore(self) -> None:
+        _take(self.norm, Act())
+        for other in (self.act, self.block):
+            if other is not None:
+                del other.forward
+
+
+def _watched(module: nn.Module, norms: list[nn.Module], x: Tensor) -> tuple[Tensor, list[_Follow]]:
+    """The module's value, and what follows its normalisations."""
+    made: dict[int, list[Tensor]] = {}
+    taken: dict[int, list[Tensor]] = {}
     acts = [m for m in module.modules() if act_of(m) is not None]
-    handles += [m.register_forward_pre_hook(lambda m, inputs: taken.append((m, inputs[0]))) for m in acts]
+    blocks = [m for m in module.modules() if type(m) is Residual and m.shortcut is not None]
+    ends = [*norms, *(b.branch for b in blocks)]
+    handles = [m.register_forward_hook(lambda m, _, y: made.setdefault(id(m), []).append(y)) for m in ends]
+    handles += [m.register_forward_pre_hook(lambda m, xs: taken.setdefault(id(m), []).append(xs[0])) for m in acts]
     try:
         z = module(x)
     finally:
         for handle in handles:
             handle.remove()
-    once = {id(m) for each in (made, taken) for m, _ in each if sum(m is other for other, _ in each) == 1}
-    pairs = [(norm, act) for norm, y in made for act, p in taken if p is y and {id(norm), id(act)} <= once]
-    return z, pairs
+
+    def meets(norm: nn.Module, seen: list[Tensor]) -> bool:
+        mine = made.get(id(norm), [])
+        return len(mine) == len(seen) == 1 and mine[0] is seen[0]
+
+    follows = [_Follow(n, act=a) for n in norms for a in acts if meets(n, taken.get(id(a), []))]
+    for b in (b for b in blocks if b.act is None or act_of(b.act) is not None):
+        follows += [_Follow(n, b.act, b) for n in norms if meets(n, made.get(id(b.branch), []))]
+    return z, follows
 
 
 def _take(norm: Any, act: Act, kernels: bool = True) -> None:
-    def forward(x: Tensor) -> Tensor:
-        return NormAct.apply(x, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps, act, kernels)
+    norm.forward = lambda x: _apply(norm, x, None, act, kernels)
 
-    norm.forward = forward
+
+def _apply(norm: Any, x: Tensor, skip: Tensor | None, act: Act, kernels: bool = True) -> Tensor:
+    return NormAct.apply(x, skip, norm.weight, norm.bias, norm.running_mean, norm.running_var, norm.eps, act, kernels)
 
 
 def _unchanged(x: Tensor) -> Tensor:

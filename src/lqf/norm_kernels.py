@@ -33,37 +33,60 @@ class Kernels:
     def __init__(self, jit: dict[str, Any]):
         self.jit = jit
 
-    def value(self, x: Tensor, a: Tensor, c: Tensor, act: Any) -> Tensor:
-        """φ(ax + c)."""
+    def value(self, x: Tensor, skip: Tensor | None, a: Tensor, c: Tensor, act: Any) -> Tensor:
+        """φ(ax + c + s)."""
         y = torch.empty_like(x)
         grid, sizes = _tiles(x)
-        self.jit["value"][grid](x, y, a, c, *sizes, act.slope, KINDS[act.kind], *_tile(x))
+        self.jit["value"][grid](
+            x, *_optional(x, skip), y, a, c, *sizes, act.slope, skip is not None, KINDS[act.kind], *_tile(x)
+        )
         return y
 
-    def tangent(self, x: Tensor, dx: Tensor | None, a: Tensor, c: Tensor, da: Tensor, dc: Tensor, act: Any) -> Tensor:
-        """φ'(ax + c)(a dx + da x + dc)."""
+    def tangent(
+        self,
+        x: Tensor,
+        dx: Tensor | None,
+        skip: Tensor | None,
+        dskip: Tensor | None,
+        a: Tensor,
+        c: Tensor,
+        da: Tensor,
+        dc: Tensor,
+        act: Any,
+    ) -> Tensor:
+        """φ'(ax + c + s)(a dx + da x + dc + ds)."""
         dy = torch.empty_like(x)
         grid, sizes = _tiles(x)
-        moves = dx is not None
-        dx = _like(dx, x) if dx is not None else x
+        given = tuple(t is not None for t in (dx, skip, dskip))
         self.jit["tangent"][grid](
-            x, dx, dy, a, c, da.float(), dc.float(), *sizes, act.slope, KINDS[act.kind], moves, *_tile(x)
+            *(x, *_optional(x, dx, skip, dskip), dy),
+            *(a, c, da.float(), dc.float()),
+            *(*sizes, act.slope, *given, KINDS[act.kind], *_tile(x)),
         )
         return dy
 
-    def pull(self, x: Tensor, g: Tensor, a: Tensor, c: Tensor, act: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """a g', Σ g' and Σ g'x with g' = φ'(ax + c) g."""
-        dx = torch.empty_like(x)
+    def pull(
+        self, x: Tensor, skip: Tensor | None, g: Tensor, a: Tensor, c: Tensor, act: Any
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """a g', g' for the skip, Σ g' and Σ g'x, with g' = φ'(ax + c + s) g."""
+        dx, dskip = torch.empty_like(x), None if skip is None else torch.empty_like(x)
         _, (m, channels) = _tiles(x)
         rows, width = _tile(x)
         across = -(-channels // width)
         down = max(1, min(-(-m // rows), PROGRAMS // across))
         partial = torch.empty(down, 2, channels, dtype=torch.float32, device=x.device)
         self.jit["pull"][(down, across)](
-            x, _like(g, x), dx, a, c, partial, m, channels, act.slope, KINDS[act.kind], rows, width
+            *(x, *_optional(x, skip), _like(g, x), dx, *_optional(x, dskip)),
+            *(a, c, partial, m, channels),
+            *(act.slope, skip is not None, KINDS[act.kind], rows, width),
         )
         sums = partial.sum(0)
-        return dx, sums[0], sums[1]
+        return dx, dskip, sums[0], sums[1]
+
+
+def _optional(x: Tensor, *tensors: Tensor | None) -> list[Tensor]:
+    """In the layout of x; a tensor that is not there is not read, and any address will do."""
+    return [x if t is None else _like(t, x) for t in tensors]
 
 
 def _tile(x: Tensor) -> tuple[int, int]:

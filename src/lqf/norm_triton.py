@@ -41,12 +41,31 @@ def _place(row, col, M, C):
 
 
 @triton.jit
-def value(x_ptr, y_ptr, a_ptr, c_ptr, M, C, slope, KIND: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _read(ptr, at, inside):
+    return tl.load(ptr + at, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def value(
+    x_ptr,
+    skip_ptr,
+    y_ptr,
+    a_ptr,
+    c_ptr,
+    M,
+    C,
+    slope,
+    SKIP: tl.constexpr,
+    KIND: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     at, inside = _place(row, col, M, C)
-    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    p = _channel(a_ptr, col, C) * x + _channel(c_ptr, col, C)
+    p = _channel(a_ptr, col, C) * _read(x_ptr, at, inside) + _channel(c_ptr, col, C)
+    if SKIP:
+        p += _read(skip_ptr, at, inside)
     tl.store(y_ptr + at, _value(p, slope, KIND), mask=inside)
 
 
@@ -54,6 +73,8 @@ def value(x_ptr, y_ptr, a_ptr, c_ptr, M, C, slope, KIND: tl.constexpr, ROWS: tl.
 def tangent(
     x_ptr,
     dx_ptr,
+    skip_ptr,
+    dskip_ptr,
     dy_ptr,
     a_ptr,
     c_ptr,
@@ -62,34 +83,45 @@ def tangent(
     M,
     C,
     slope,
+    DX: tl.constexpr,
+    SKIP: tl.constexpr,
+    DSKIP: tl.constexpr,
     KIND: tl.constexpr,
-    MOVES: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     at, inside = _place(row, col, M, C)
-    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    x = _read(x_ptr, at, inside)
     a = _channel(a_ptr, col, C)
     dp = _channel(da_ptr, col, C) * x + _channel(dc_ptr, col, C)
-    if MOVES:
-        dp += a * tl.load(dx_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    p = a * x + _channel(c_ptr, col, C)
-    tl.store(dy_ptr + at, dp * _slope(p, slope, KIND), mask=inside)
+    if DX:
+        dp += a * _read(dx_ptr, at, inside)
+    if DSKIP:
+        dp += _read(dskip_ptr, at, inside)
+    if KIND != 0:
+        p = a * x + _channel(c_ptr, col, C)
+        if SKIP:
+            p += _read(skip_ptr, at, inside)
+        dp *= _slope(p, slope, KIND)
+    tl.store(dy_ptr + at, dp, mask=inside)
 
 
 @triton.jit
 def pull(
     x_ptr,
+    skip_ptr,
     g_ptr,
     dx_ptr,
+    dskip_ptr,
     a_ptr,
     c_ptr,
     partial_ptr,
     M,
     C,
     slope,
+    SKIP: tl.constexpr,
     KIND: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -102,10 +134,16 @@ def pull(
     for start in range(first * ROWS, M, step * ROWS):
         row = start + tl.arange(0, ROWS)
         at, inside = _place(row, col, M, C)
-        x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        g = tl.load(g_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        g = g * _slope(a * x + c, slope, KIND)
+        x = _read(x_ptr, at, inside)
+        g = _read(g_ptr, at, inside)
+        if KIND != 0:
+            p = a * x + c
+            if SKIP:
+                p += _read(skip_ptr, at, inside)
+            g *= _slope(p, slope, KIND)
         tl.store(dx_ptr + at, a * g, mask=inside)
+        if SKIP:
+            tl.store(dskip_ptr + at, g, mask=inside)
         sums += tl.sum(g, 0)
         moments += tl.sum(g * x, 0)
     into = partial_ptr + first * 2 * C + col
