@@ -120,7 +120,7 @@ def test_pointwise_convolutions_are_products(stride: int, only_tangent_of: str) 
     exact = Linearization(net, names)
     x, v = torch.randn(2, 3, 9, 9).double(), torch.randn(exact.size).double()
     fast = FastLinearization(exact, torch.float64, x, merges=True)
-    assert as_products(fast.module) == 1
+    assert as_products(fast.module) == (1 if stride == 1 else 0)
     dz = exact.jvp(x, v)[1]
     torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)

@@ -13,7 +13,7 @@ from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
 from lqf.fast import FastLinearization
 from lqf.linearize import Linearization
-from lqf.norm import Act, NormAct, _affine, _pull, _tangent, absorb, act_of, quicken
+from lqf.norm import Act, NormAct, _pull, _tangent, absorb, act_of, quicken
 from lqf.norm_kernels import _kernels
 
 ACTS = [nn.Identity(), nn.ReLU(), nn.LeakyReLU(0.2), nn.ReLU6(), LeakyReLU6(0.1), nn.SiLU()]
@@ -110,15 +110,14 @@ def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...], 
     if x.ndim == 4:
         x, dx, g, skip, dskip = (t.contiguous(memory_format=torch.channels_last) for t in (x, dx, g, skip, dskip))
     skip, dskip = (skip, dskip) if shortcut else (None, None)
-    w, b, mean, var = some_norm(shape[1], torch.float32)
-    a, c = _affine(w, b, mean, var, 1e-5)
-    plain = NormAct.forward(x, skip, w, b, mean, var, 1e-5, act, False)
-    torch.testing.assert_close(kernels.value(x, skip, a, c, act), plain, rtol=1e-5, atol=1e-5)
-    da, dc = torch.randn_like(a), torch.randn_like(a)
-    for moved in (dx, None):
-        args = (x, moved, skip, dskip, a, c, da, dc, act)
+    norm = (*some_norm(shape[1], torch.float32), 1e-5)
+    plain = NormAct.forward(x, skip, *norm, act, False)
+    torch.testing.assert_close(kernels.value(x, skip, norm, act), plain, rtol=1e-5, atol=1e-5)
+    dw, db = torch.randn(shape[1]), torch.randn(shape[1])
+    for moved in ((dx, dskip, dw, db), (None, dskip, dw, db), (dx, dskip, None, db), (dx, dskip, dw, None)):
+        args = (x, skip, norm, act, *moved)
         torch.testing.assert_close(kernels.tangent(*args), _tangent(*args), rtol=1e-4, atol=1e-4)
-    ours, theirs = kernels.pull(x, skip, g, a, c, act), _pull(x, skip, g, a, c, act)
+    ours, theirs = kernels.pull(x, skip, norm, act, g), _pull(x, skip, norm, act, g)
     assert (ours[1] is None) == (theirs[1] is None) == (not shortcut)
     for one, other in zip(ours, theirs, strict=True):
         if one is not None:

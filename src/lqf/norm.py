@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
-from lqf.norm_kernels import kernels_for
+from lqf.norm_kernels import Norm, kernels_for
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class NormAct(torch.autograd.Function):
     ) -> Tensor:
         """y; ``kernels``: by them where they run, which a tracer cannot follow."""
         if kernels and (by := kernels_for(x)) is not None:
-            return by.value(x, skip, *_affine(weight, bias, mean, var, eps), act)
+            return by.value(x, skip, (weight, bias, mean, var, eps), act)
         p = F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
         return act.value(p if skip is None else p + skip)
 
@@ -88,29 +88,17 @@ class NormAct(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients at x, s, γ and β."""
-        x, skip, weight, bias, mean, var = ctx.saved_tensors
-        a, c = _affine(weight, bias, mean, var, ctx.eps)
+        x, skip, *fixed = ctx.saved_tensors
         by = kernels_for(x) if ctx.kernels else None
-        dx, dskip, sums, moments = (_pull if by is None else by.pull)(x, skip, g, a, c, ctx.act)
-        dweight = (moments - mean * sums) * torch.rsqrt(var + ctx.eps)
-        return dx, dskip, dweight.to(weight.dtype), sums.to(bias.dtype), *(None,) * 5
+        dx, dskip, dweight, dbias = (_pull if by is None else by.pull)(x, skip, (*fixed, ctx.eps), ctx.act, g)
+        return dx, dskip, dweight.to(fixed[0].dtype), dbias.to(fixed[1].dtype), *(None,) * 5
 
     @staticmethod
-    def jvp(
-        ctx: Any, dx: Tensor | None, dskip: Tensor | None, dweight: Tensor | None, dbias: Tensor | None, *_: Any
-    ) -> Tensor:
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
         """dy."""
-        x, skip, weight, bias, mean, var = ctx.saved_tensors
-        a, c = _affine(weight, bias, mean, var, ctx.eps)
-        da = torch.zeros_like(a) if dweight is None else dweight * torch.rsqrt(var + ctx.eps)
-        dc = -mean * da if dbias is None else dbias - mean * da
+        x, skip, *fixed = ctx.saved_tensors
         by = kernels_for(x) if ctx.kernels else None
-        return (_tangent if by is None else by.tangent)(x, dx, skip, dskip, a, c, da, dc, ctx.act)
-
-
-def _affine(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    a = weight * torch.rsqrt(var + eps)
-    return a, bias - mean * a
+        return (_tangent if by is None else by.tangent)(x, skip, (*fixed, ctx.eps), ctx.act, *tangents[:4])
 
 
 def _spread(t: Tensor, x: Tensor) -> Tensor:
@@ -118,38 +106,47 @@ def _spread(t: Tensor, x: Tensor) -> Tensor:
     return t.to(x.dtype).view((1, -1) + (1,) * (x.ndim - 2))
 
 
-def _inner(x: Tensor, skip: Tensor | None, a: Tensor, c: Tensor) -> Tensor:
+def _scale(norm: Norm, x: Tensor) -> Tensor:
+    """a."""
+    weight, _, _, var, eps = norm
+    return _spread(weight * torch.rsqrt(var + eps), x)
+
+
+def _inner(x: Tensor, skip: Tensor | None, norm: Norm) -> Tensor:
     """p."""
-    p = torch.addcmul(_spread(c, x), x, _spread(a, x))
+    weight, bias, mean, var, eps = norm
+    p = torch.addcmul(_spread(bias - mean * weight * torch.rsqrt(var + eps), x), x, _scale(norm, x))
     return p if skip is None else p + skip
 
 
 def _tangent(
     x: Tensor,
-    dx: Tensor | None,
     skip: Tensor | None,
-    dskip: Tensor | None,
-    a: Tensor,
-    c: Tensor,
-    da: Tensor,
-    dc: Tensor,
+    norm: Norm,
     act: Act,
+    dx: Tensor | None,
+    dskip: Tensor | None,
+    dweight: Tensor | None,
+    dbias: Tensor | None,
 ) -> Tensor:
+    weight, _, mean, var, eps = norm
+    da = torch.zeros_like(weight) if dweight is None else dweight * torch.rsqrt(var + eps)
+    dc = -mean * da if dbias is None else dbias - mean * da
     dp = torch.addcmul(_spread(dc, x), x, _spread(da, x))
-    dp = dp if dx is None else torch.addcmul(dp, dx, _spread(a, x))
+    dp = dp if dx is None else torch.addcmul(dp, dx, _scale(norm, x))
     dp = dp if dskip is None else dp + dskip
-    return dp if act.kind == "none" else dp * act.slopes(_inner(x, skip, a, c))
+    return dp if act.kind == "none" else dp * act.slopes(_inner(x, skip, norm))
 
 
 def _pull(
-    x: Tensor, skip: Tensor | None, g: Tensor, a: Tensor, c: Tensor, act: Act
+    x: Tensor, skip: Tensor | None, norm: Norm, act: Act, g: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """a g', g' for the skip, Σ g' and Σ g'x; the sums go over all but the channels and are in the type of a."""
-    if act.kind != "none":
-        g = g * act.slopes(_inner(x, skip, a, c))
+    """Gradients at x, s, γ and β, the last two summed in their own type."""
+    _, bias, mean, var, eps = norm
+    g = g if act.kind == "none" else g * act.slopes(_inner(x, skip, norm))
     others = [d for d in range(x.ndim) if d != 1]
-    sums, moments = g.sum(others, dtype=a.dtype), (g * x).sum(others, dtype=a.dtype)
-    return g * _spread(a, x), None if skip is None else g, sums, moments
+    sums, moments = g.sum(others, dtype=bias.dtype), (g * x).sum(others, dtype=bias.dtype)
+    return g * _scale(norm, x), None if skip is None else g, (moments - mean * sums) * torch.rsqrt(var + eps), sums
 
 
 # --- in a network -------------------------------------------------------------------------------------------------

@@ -15,8 +15,11 @@ from torch import Tensor
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 KINDS = {"none": 0, "leaky": 1, "leaky6": 2, "silu": 3}
-PROGRAMS = 2048
+PROGRAMS = 1056
 """Of a sum over M, for all channels together."""
+
+
+Norm = tuple[Tensor, Tensor, Tensor, Tensor, float]
 
 
 def kernels_for(x: Tensor) -> Kernels | None:
@@ -28,60 +31,59 @@ def kernels_for(x: Tensor) -> Kernels | None:
 
 
 class Kernels:
-    """Launches them."""
+    """Launches them; ``norm`` is γ, β, mean, var and ε throughout."""
 
     def __init__(self, jit: dict[str, Any]):
         self.jit = jit
 
-    def value(self, x: Tensor, skip: Tensor | None, a: Tensor, c: Tensor, act: Any) -> Tensor:
-        """φ(ax + c + s)."""
+    def value(self, x: Tensor, skip: Tensor | None, norm: Norm, act: Any) -> Tensor:
+        """y."""
         y = torch.empty_like(x)
         grid, sizes = _tiles(x)
-        self.jit["value"][grid](
-            x, *_optional(x, skip), y, a, c, *sizes, act.slope, skip is not None, KINDS[act.kind], *_tile(x)
-        )
+        given = (skip is not None, KINDS[act.kind], *_tile(x))
+        self.jit["value"][grid](x, *_optional(x, skip), y, *norm, *sizes, act.slope, *given)
         return y
 
     def tangent(
         self,
         x: Tensor,
-        dx: Tensor | None,
         skip: Tensor | None,
-        dskip: Tensor | None,
-        a: Tensor,
-        c: Tensor,
-        da: Tensor,
-        dc: Tensor,
+        norm: Norm,
         act: Any,
+        dx: Tensor | None,
+        dskip: Tensor | None,
+        dweight: Tensor | None,
+        dbias: Tensor | None,
     ) -> Tensor:
-        """φ'(ax + c + s)(a dx + da x + dc + ds)."""
+        """dy."""
         dy = torch.empty_like(x)
         grid, sizes = _tiles(x)
-        given = tuple(t is not None for t in (dx, skip, dskip))
+        *fixed, eps = norm
+        given = tuple(t is not None for t in (dx, skip, dskip, dweight, dbias))
+        channels = [fixed[0] if t is None else t.to(fixed[0].dtype) for t in (dweight, dbias)]
         self.jit["tangent"][grid](
-            *(x, *_optional(x, dx, skip, dskip), dy),
-            *(a, c, da.float(), dc.float()),
-            *(*sizes, act.slope, *given, KINDS[act.kind], *_tile(x)),
+            *(x, *_optional(x, dx, skip, dskip), dy, *fixed, *channels),
+            *(eps, *sizes, act.slope, *given, KINDS[act.kind], *_tile(x)),
         )
         return dy
 
     def pull(
-        self, x: Tensor, skip: Tensor | None, g: Tensor, a: Tensor, c: Tensor, act: Any
+        self, x: Tensor, skip: Tensor | None, norm: Norm, act: Any, g: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        """a g', g' for the skip, Σ g' and Σ g'x, with g' = φ'(ax + c + s) g."""
+        """Gradients at x, s, γ and β."""
         dx, dskip = torch.empty_like(x), None if skip is None else torch.empty_like(x)
         _, (m, channels) = _tiles(x)
         rows, width = _tile(x)
         across = -(-channels // width)
         down = max(1, min(-(-m // rows), PROGRAMS // across))
         partial = torch.empty(down, 2, channels, dtype=torch.float32, device=x.device)
+        *fixed, eps = norm
         self.jit["pull"][(down, across)](
-            *(x, *_optional(x, skip), _like(g, x), dx, *_optional(x, dskip)),
-            *(a, c, partial, m, channels),
-            *(act.slope, skip is not None, KINDS[act.kind], rows, width),
+            *(x, *_optional(x, skip), _like(g, x), dx, *_optional(x, dskip), *fixed, partial),
+            *(eps, m, channels, act.slope, skip is not None, KINDS[act.kind], rows, width),
         )
-        sums = partial.sum(0)
-        return dx, dskip, sums[0], sums[1]
+        dweight, dbias = partial.sum(0)
+        return dx, dskip, dweight, dbias
 
 
 def _optional(x: Tensor, *tensors: Tensor | None) -> list[Tensor]:

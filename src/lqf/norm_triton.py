@@ -46,12 +46,20 @@ def _read(ptr, at, inside):
 
 
 @triton.jit
+def _scale(weight_ptr, var_ptr, eps, col, C):
+    return _channel(weight_ptr, col, C) / tl.sqrt(_channel(var_ptr, col, C) + eps)
+
+
+@triton.jit
 def value(
     x_ptr,
     skip_ptr,
     y_ptr,
-    a_ptr,
-    c_ptr,
+    weight_ptr,
+    bias_ptr,
+    mean_ptr,
+    var_ptr,
+    eps,
     M,
     C,
     slope,
@@ -63,7 +71,8 @@ def value(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     at, inside = _place(row, col, M, C)
-    p = _channel(a_ptr, col, C) * _read(x_ptr, at, inside) + _channel(c_ptr, col, C)
+    a, mean = _scale(weight_ptr, var_ptr, eps, col, C), _channel(mean_ptr, col, C)
+    p = a * (_read(x_ptr, at, inside) - mean) + _channel(bias_ptr, col, C)
     if SKIP:
         p += _read(skip_ptr, at, inside)
     tl.store(y_ptr + at, _value(p, slope, KIND), mask=inside)
@@ -76,16 +85,21 @@ def tangent(
     skip_ptr,
     dskip_ptr,
     dy_ptr,
-    a_ptr,
-    c_ptr,
-    da_ptr,
-    dc_ptr,
+    weight_ptr,
+    bias_ptr,
+    mean_ptr,
+    var_ptr,
+    dweight_ptr,
+    dbias_ptr,
+    eps,
     M,
     C,
     slope,
     DX: tl.constexpr,
     SKIP: tl.constexpr,
     DSKIP: tl.constexpr,
+    DWEIGHT: tl.constexpr,
+    DBIAS: tl.constexpr,
     KIND: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -93,15 +107,19 @@ def tangent(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     at, inside = _place(row, col, M, C)
-    x = _read(x_ptr, at, inside)
-    a = _channel(a_ptr, col, C)
-    dp = _channel(da_ptr, col, C) * x + _channel(dc_ptr, col, C)
+    x = _read(x_ptr, at, inside) - _channel(mean_ptr, col, C)
+    a = _scale(weight_ptr, var_ptr, eps, col, C)
+    dp = tl.zeros((ROWS, WIDTH), tl.float32)
+    if DWEIGHT:
+        dp += _scale(dweight_ptr, var_ptr, eps, col, C) * x
+    if DBIAS:
+        dp += _channel(dbias_ptr, col, C)
     if DX:
         dp += a * _read(dx_ptr, at, inside)
     if DSKIP:
         dp += _read(dskip_ptr, at, inside)
     if KIND != 0:
-        p = a * x + _channel(c_ptr, col, C)
+        p = a * x + _channel(bias_ptr, col, C)
         if SKIP:
             p += _read(skip_ptr, at, inside)
         dp *= _slope(p, slope, KIND)
@@ -115,9 +133,12 @@ def pull(
     g_ptr,
     dx_ptr,
     dskip_ptr,
-    a_ptr,
-    c_ptr,
+    weight_ptr,
+    bias_ptr,
+    mean_ptr,
+    var_ptr,
     partial_ptr,
+    eps,
     M,
     C,
     slope,
@@ -128,16 +149,17 @@ def pull(
 ):
     first, step = tl.program_id(0), tl.num_programs(0)
     col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    a, c = _channel(a_ptr, col, C), _channel(c_ptr, col, C)
+    a, mean = _scale(weight_ptr, var_ptr, eps, col, C), _channel(mean_ptr, col, C)
+    bias = _channel(bias_ptr, col, C)
     sums = tl.zeros((WIDTH,), tl.float32)
     moments = tl.zeros((WIDTH,), tl.float32)
     for start in range(first * ROWS, M, step * ROWS):
         row = start + tl.arange(0, ROWS)
         at, inside = _place(row, col, M, C)
-        x = _read(x_ptr, at, inside)
+        x = _read(x_ptr, at, inside) - mean
         g = _read(g_ptr, at, inside)
         if KIND != 0:
-            p = a * x + c
+            p = a * x + bias
             if SKIP:
                 p += _read(skip_ptr, at, inside)
             g *= _slope(p, slope, KIND)
@@ -147,5 +169,6 @@ def pull(
         sums += tl.sum(g, 0)
         moments += tl.sum(g * x, 0)
     into = partial_ptr + first * 2 * C + col
-    tl.store(into, sums, mask=col < C)
-    tl.store(into + C, moments, mask=col < C)
+    deviation = 1 / tl.sqrt(tl.load(var_ptr + col, mask=col < C, other=1.0) + eps)
+    tl.store(into, moments * deviation, mask=col < C)
+    tl.store(into + C, sums, mask=col < C)

@@ -1,4 +1,4 @@
-"""1×1 convolutions as the matrix products they are, for activations with channels last.
+"""1×1 convolutions (of stride 1) as the matrix products they are, for activations with channels last.
 
     y = x Wᵀ,     J·v:  dy = dx Wᵀ + x dWᵀ,     Jᵀ·u:  x ← g W,   W ← gᵀx        with x (M, c), one row per pixel.
 
@@ -53,12 +53,13 @@ def as_products(module: nn.Module) -> int:
 
 
 def _is_pointwise(conv: nn.Conv2d) -> bool:
-    return conv.kernel_size == (1, 1) and conv.groups == 1 and conv.padding in ((0, 0), "valid") and conv.bias is None
+    plain = conv.stride == (1, 1) and conv.groups == 1 and conv.padding in ((0, 0), "valid")
+    return conv.kernel_size == (1, 1) and plain and conv.bias is None
 
 
 def _forward(conv: nn.Conv2d) -> Any:
     def forward(x: Tensor) -> Tensor:
-        rows = x[..., :: conv.stride[0], :: conv.stride[1]].permute(0, 2, 3, 1)
+        rows = x.permute(0, 2, 3, 1)
         b, h, w, c = rows.shape
         y = Pointwise.apply(rows.reshape(-1, c), conv.weight.flatten(1))
         return y.view(b, h, w, -1).permute(0, 3, 1, 2)
