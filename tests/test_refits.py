@@ -10,7 +10,7 @@ from lqf.kernels import subproblem
 from lqf.model import with_one
 from lqf.objective import Problem, Ridge
 from lqf.point import Point, crossfit_point, stratified_folds
-from lqf.refits import Refits
+from lqf.refits import Refits, folds_needed
 from lqf.solvers import Head
 from problems import features, problem
 
@@ -54,6 +54,23 @@ def test_labels_of_a_fold_do_not_reach_its_predictions(monkeypatch: pytest.Monke
     after = Refits(changed, head, before.point, None).outputs(fold)
     torch.testing.assert_close(after[fold == 1], before.outputs(fold)[fold == 1], rtol=1e-10, atol=1e-10)
     assert not torch.allclose(after[fold == 0], before.outputs(fold)[fold == 0], atol=1e-3)
+
+
+def test_enough_samples_need_not_all_be_refitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folds_needed(torch.arange(5000) % 5) == 1
+    assert folds_needed(torch.arange(2000) % 5) == 3
+    assert folds_needed(torch.arange(900) % 5) == 5
+    monkeypatch.setattr("lqf.refits.ENOUGH", 10)
+    x, y = data(40)
+    some = classifier(solver="pcg", **FIXED).fit(x, y)
+    loo, every = some.leave_one_out(), classifier(solver="pcg", loo="folds", **FIXED).fit(x, y).leave_one_out()
+    assert "without 2 of 5 folds" in loo.note
+    assert 10 <= int(loo.known.sum()) < 40
+    assert bool(every.known.all())
+    torch.testing.assert_close(loo.outputs[loo.known], every.outputs[loo.known])
+    wrong = loo.predicted[loo.known] != loo.labels[loo.known]
+    assert loo.error == some.report_["loo_error"] == pytest.approx(float(wrong.double().mean()))
+    assert np.isfinite(some.predict_proba(x)).all()
 
 
 def test_a_fit_by_pcg_reports_them() -> None:

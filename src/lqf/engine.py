@@ -14,8 +14,9 @@ from lqf.linearize import Linearization
 from lqf.objective import Problem
 from lqf.settings import Settings
 
-COMPILATION_PAYS = 120.0
-"""Expected seconds of a fit above which compiled products (about 50 s to compile, twice as fast) end sooner."""
+COMPILATION_PAYS = 300.0
+"""Expected seconds of products above which compiled ones (about two minutes to compile, at best twice as fast) end
+sooner."""
 NARROW = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -44,9 +45,9 @@ class Engine:
         return problem.with_body(self._compiled if compiled else self._eager)
 
     def compiles(self, seconds: float) -> bool:
-        """Whether to compile the products of a fit that is expected to take so long."""
+        """Whether to compile products that are expected to take so long; merged ones are no slower as they are."""
         if self.settings.compile == "auto":
-            return self.example.is_cuda and seconds > COMPILATION_PAYS
+            return self.example.is_cuda and seconds > COMPILATION_PAYS and not self._eager.merged
         return self.settings.compile == "on"
 
     @property

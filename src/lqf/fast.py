@@ -22,6 +22,8 @@ from lqf.replay import Passes, Replayed
 
 LARGEST_COTANGENT = 4.0
 """Size to which cotangents are scaled in float16: gradients of a batch then stay far from both ends of its range."""
+RETREAT, RETREATS = 2.0**-5, 3
+"""Where they do not, both kinds of products are made smaller by this factor, so many times at most."""
 
 
 class FastLinearization(Linearization):
@@ -55,10 +57,11 @@ class FastLinearization(Linearization):
     ):
         module, norms = _converted(exact.module, dtype, kernels=not compiled)
         super().__init__(module, exact.layout.names)
-        self.dtype, self._rows, self._fixed_size = dtype, 0, compiled
+        self.dtype, self._rows, self._fixed_size, self._room = dtype, 0, compiled, 1.0
         self.format = self._layout(example)
+        self.merged = 0
         if example.is_cuda and not compiled if merges is None else merges:
-            absorb(module, norms, self._cast(example[:2]))
+            self.merged = absorb(module, norms, self._cast(example[:2]))
             if self.format == torch.channels_last:
                 as_products(module)
         forward: Passes = self._forward
@@ -94,6 +97,13 @@ class FastLinearization(Linearization):
         z, dz = self.jvp(x, v)
         return dz, self.pull(x, cotangent(z, dz))
 
+    def retreat(self) -> bool:
+        """Scale tangents and cotangents down, if they are float16 and it has not been done too often."""
+        if self.dtype != torch.float16 or self._room <= RETREAT**RETREATS:
+            return False
+        self._room *= RETREAT
+        return True
+
     # --- the passes, eager and for the compiler -----------------------------------------------------------------------
 
     def _forward(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +136,7 @@ class FastLinearization(Linearization):
 
     def _scale(self, v: Tensor, size: float, measure: Callable[[Tensor], Tensor]) -> Tensor | float:
         """What to multiply v by, and divide the result by, so that nothing leaves the narrow range of float16."""
-        return size / measure(v.abs()).clamp_min(1e-30) if self.dtype == torch.float16 else 1.0
+        return self._room * size / measure(v.abs()).clamp_min(1e-30) if self.dtype == torch.float16 else 1.0
 
     @property
     def _wide(self) -> torch.dtype:

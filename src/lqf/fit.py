@@ -22,6 +22,7 @@ from lqf.batch import rows_that_fit
 from lqf.checkpoint import Checkpoint
 from lqf.choose_pooling import OWN, Pooled, best, candidates, try_poolings
 from lqf.curvature import KFAC
+from lqf.curvature.preconditioner import draws_for
 from lqf.data import Images, Preprocess
 from lqf.distributed import ALONE, World
 from lqf.engine import Engine
@@ -39,7 +40,7 @@ from lqf.point import Point, crossfit_point, probe_point, random_point, stratifi
 from lqf.pooling import ChannelMoment
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
-from lqf.refits import Refits
+from lqf.refits import Refits, folds_needed
 from lqf.resuming import resumed
 from lqf.rows import Rows
 from lqf.settings import Settings
@@ -109,7 +110,8 @@ class Fit:
             elif chosen.solver == "pcg":
                 with self._timed("curvature"):
                     kfac = iterate.curvature(problem)
-                fast = self.engine.fast(problem, compiled=self.engine.compiles(chosen.seconds))
+                products = chosen.stages["solve"] + chosen.stages.get("leave-one-out", 0.0)
+                fast = self.engine.fast(problem, compiled=self.engine.compiles(products))
                 measured = self.engine.measured(problem)
                 solution = iterate.pcg(measured, fast, features, head.ridge, kfac, state)
             else:
@@ -266,7 +268,8 @@ class Fit:
 
     def plan(self, problem: Problem) -> Plan:
         """Solver and cost, by timing this process."""
-        rates = Rates.measure(problem, self.engine.fast(problem)).together(self.world.size)
+        draws = draws_for(self.settings.draws, len(self.images))
+        rates = Rates.measure(problem, self.engine.fast(problem), draws).together(self.world.size)
         refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
         return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
 
@@ -279,8 +282,8 @@ class Fit:
             problem,
             features,
             self.rows.groups,
-            budget=self._memory() // 3,
-            most_samples=MOST_SAMPLES[self.device.type == "cuda"] // self.images.n_views,
+            budget=chosen.jacobian_bytes,
+            most_samples=MOST_SAMPLES // self.images.n_views,
             seed=self.settings.seed,
             progress=self.progress,
         )
@@ -312,11 +315,14 @@ class Fit:
     # --- results ------------------------------------------------------------------------------------------------------
 
     def refits(self, fast: Problem, head: Head, kfac: KFAC | None, mu: float) -> LeaveOneOut:
-        """Out-of-sample outputs from a model without each fold."""
-        outputs = Refits(fast, head, lambda part, fold: self._point_of(part, mu, fold), kfac).outputs(
-            self._folds, progress=self.progress
-        )
-        note = f"by refits without each of {int(self._folds.max()) + 1} folds"
+        """Out-of-sample outputs from a model without each fold, or without each of the first few."""
+        every = int(self._folds.max()) + 1
+        folds = every if self.settings.loo == "folds" else folds_needed(self._folds)
+        refits = Refits(fast, head, lambda part, fold: self._point_of(part, mu, fold), kfac)
+        outputs = refits.outputs(self._folds, folds, progress=self.progress)
+        note = f"by refits without each of {every} folds"
+        if folds < every:
+            note = f"by refits without {folds} of {every} folds; --loo folds takes all"
         by_sample = average_views(outputs, self.images.n_views).cpu()
         return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
 

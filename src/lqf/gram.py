@@ -111,11 +111,11 @@ def body_kernel(
 def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor) -> None:
     """Write the gradients of one batch into ``out`` (B, R, group size).
 
-    Some of the R are made together, so that a layer's patches are laid out once for all of them; the batch is cut
-    accordingly, and the gradients at the layers' outputs take no more memory than those of one r for the whole batch.
+    Some of the R are made together, so that a layer's patches are laid out once for all of them; on a CPU the batch is
+    cut accordingly, and the gradients at the layers' outputs take no more memory than those of one r for all of it.
     """
     together = min(TOGETHER, len(us))
-    step = -(-len(x) // together)
+    step = len(x) if x.is_cuda else -(-len(x) // together)  # a GPU's batches are chosen with room for several
     for at in range(0, len(x), step):
         part = slice(at, at + step)
         _write(tape, group, x[part], us[:, part], out[part], together)

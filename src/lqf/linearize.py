@@ -130,6 +130,10 @@ class Linearization:
         dz = dz.detach()
         return dz, self._pull(z, weights, cotangent(z.detach(), dz))
 
+    def retreat(self) -> bool:
+        """Make the products of a narrow floating-point type smaller, where they have left its range and can be."""
+        return False
+
     def _dual(self, weights: dict[str, Tensor], tangents: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         with fwd.dual_level():
             duals = {n: fwd.make_dual(w, tangents[n]) for n, w in weights.items()}

@@ -17,7 +17,7 @@ class LeaveOneOut:
     """Out-of-sample outputs of the training samples.
 
     Attributes:
-        outputs: (N, C), averaged over an image's views.
+        outputs: (N, C), averaged over an image's views; NaN where they are not known (see `known`).
         labels: (N,).
         weights: (N,) sample weights.
         level: "exact" or "estimated".
@@ -31,9 +31,14 @@ class LeaveOneOut:
     note: str = ""
 
     @property
+    def known(self) -> Tensor:
+        """(N,) which samples have outputs: among many, refits predict a part only."""
+        return ~self.outputs.isnan().any(1)
+
+    @property
     def error(self) -> float:
         """Weighted share of samples that would be misclassified."""
-        return error_rate(self.outputs, self.labels, self.weights)
+        return error_rate(*self._known())
 
     @property
     def predicted(self) -> Tensor:
@@ -42,15 +47,26 @@ class LeaveOneOut:
 
     def temperature(self) -> tuple[float, float]:
         """Calibrated inverse temperature and its cross-entropy."""
-        return fit_temperature(self.outputs, self.labels, self.weights)
+        return fit_temperature(*self._known())
 
     def suspicion(self) -> Tensor:
-        """(N,) how strongly the other samples contradict the label: best other score minus the label's own."""
+        """(N,) how strongly the other samples contradict the label: best other score minus the label's own.
+
+        NaN where the outputs are not known.
+        """
         if self.outputs.shape[1] == 1:
             return (1 - 2 * self.labels.to(self.outputs)) * 2 * self.outputs[:, 0]
         own = self.outputs.gather(1, self.labels[:, None].to(self.outputs.device))[:, 0]
         others = self.outputs.scatter(1, self.labels[:, None].to(self.outputs.device), -torch.inf)
         return others.amax(1) - own
+
+    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
+        known = self.known
+        return (
+            self.outputs[known],
+            self.labels[known.to(self.labels.device)],
+            self.weights[known.to(self.weights.device)],
+        )
 
 
 def average_views(rows: Tensor, n_views: int) -> Tensor:

@@ -19,8 +19,18 @@ from lqf.curvature import KFAC
 from lqf.objective import Problem, rows_of, subproblem
 from lqf.point import Point
 from lqf.progress import SILENT, Progress
-from lqf.solvers import PCG, Head
-from lqf.solvers.planner import REFIT_PRODUCTS
+from lqf.solution import norm
+from lqf.solvers import Head
+from lqf.solvers.cg import conjugate_gradients
+from lqf.solvers.pcg import COHERENCE
+from lqf.solvers.planner import ENOUGH, REFIT_PRODUCTS
+from lqf.solvers.reduced import Reduced
+
+
+def folds_needed(fold: Tensor) -> int:
+    """So many folds hold `ENOUGH` rows: the error is then known to about a point, whatever the number of samples."""
+    seen = torch.bincount(fold).cumsum(0)
+    return min(len(seen), int((seen < ENOUGH).sum()) + 1)
 
 
 @dataclass(frozen=True)
@@ -39,17 +49,24 @@ class Refits:
     point: Callable[[Head, Tensor], Point]
     preconditioner: KFAC | None
 
-    def outputs(self, fold: Tensor, *, progress: Progress = SILENT) -> Tensor:
-        """(n, C) outputs of all rows, each from the model without its fold; ``fold`` (n,) keeps samples whole."""
+    def outputs(self, fold: Tensor, folds: int | None = None, *, progress: Progress = SILENT) -> Tensor:
+        """(n, C) outputs of the rows in the first ``folds`` (default: all), each from the model without its fold.
+
+        Rows of the others are NaN. ``fold`` (n,) keeps samples whole.
+        """
         out = torch.zeros_like(self.problem.targets)
-        folds = int(fold.max()) + 1
+        folds = int(fold.max()) + 1 if folds is None else folds
         with progress.stage("refits without a fold", total=folds, unit="folds") as stage:
             for k in range(folds):
                 left_out = fold == k
                 part, delta = self._fitted(fold, left_out)
                 self._predict(part, delta, left_out, out)
                 stage.advance(1)
-        return self.problem.inputs.world.sum_(out)
+        out = self.problem.inputs.world.sum_(out)
+        if not bool(torch.isfinite(out).all()):
+            raise FloatingPointError("an output is not finite")
+        out[fold.to(out.device) >= folds] = torch.nan
+        return out
 
     def _fitted(self, fold: Tensor, left_out: Tensor) -> tuple[Problem, Tensor]:
         rows = (~left_out).nonzero()[:, 0].to(self.problem.targets.device)
@@ -59,8 +76,24 @@ class Refits:
         part = subproblem(self.problem, self._samples(~left_out))
         model = replace(part.model, heads=point.heads.to(part.model.heads))
         part = replace(part, model=model, fold=point.fold.to(part.fold))
-        solver = PCG(tol=1e-12, max_passes=1 + REFIT_PRODUCTS)
-        return part, solver.solve(part, head.features, head.ridge, self.preconditioner).delta
+        return part, self._solved(part, head)
+
+    def _solved(self, part: Problem, head: Head) -> Tensor:
+        reduced, damping = Reduced(part, head.features, head.ridge), part.ridge.body / COHERENCE
+        b = reduced.rhs()
+        reached = conjugate_gradients(
+            reduced,
+            lambda v: v if self.preconditioner is None else self.preconditioner.solve(v, damping),
+            part.zero_body(),
+            b,
+            norm(b),
+            tol=1e-9,
+            max_passes=REFIT_PRODUCTS,
+            refresh=REFIT_PRODUCTS + 1,
+            agree=part.inputs.world.agree,
+            certify=False,
+        )
+        return reduced.complete(reached.x)[0]
 
     def _predict(self, part: Problem, delta: Tensor, left_out: Tensor, out: Tensor) -> None:
         samples = self._samples(left_out)

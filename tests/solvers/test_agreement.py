@@ -199,12 +199,30 @@ def test_the_residual_is_not_limited_by_the_type_of_the_products(name: str, dtyp
     assert refined.certificate.converged
     torch.testing.assert_close(refined.delta, optimum(p), rtol=1e-5, atol=1e-6)
     blind = Reduced(fast, features(p), head_kernel(p))
-    b, b_norm = blind.rhs()
+    b, b_norm = blind.rhs(), blind.unit()
     x = conjugate_gradients(
         blind, lambda v: preconditioner.solve(v, 5.0), p.zero_body(), b, b_norm, tol=1e-8, max_passes=100
     ).x
     gap = float(Reduced(p, features(p), head_kernel(p)).residual(x).norm()) / b_norm
     assert gap > 10 * refined.certificate.relative_residual  # without exact residuals the rounding stays
+
+
+def test_float16_retreats_from_the_end_of_its_range() -> None:
+    p = problem("convnet", ridge=Ridge(3.0, 5.0))
+    body = FastLinearization(p.model.body, torch.float16, p.inputs.example())
+    reduced = Reduced(p, features(p), head_kernel(p), p.with_body(body))
+    v = torch.randn_like(p.zero_body())
+    exact = Reduced(p, features(p), head_kernel(p)).product(v)
+    body._room = 2.0**18
+    assert not torch.isfinite(body.jvp(p.inputs.example(), v)[1]).all()
+    product = reduced.product(v)
+    assert body._room < 2.0**18
+    assert float((product - exact).norm() / exact.norm()) < 0.05
+    while body.retreat():
+        pass
+    body.jvp = lambda x, v: (torch.full((len(x), 4), torch.inf).to(x),) * 2  # type: ignore[method-assign]
+    with pytest.raises(FloatingPointError):
+        reduced.product(v)
 
 
 def test_products_out_of_range_begin_again_without_them() -> None:
@@ -224,7 +242,7 @@ def test_products_out_of_range_begin_again_without_them() -> None:
 def test_a_loose_tolerance_is_not_met_by_the_head_alone() -> None:
     p = problem("mlp", ridge=Ridge(1e-3, 5.0), around_w0=False)
     reduced = Reduced(p, features(p), head_kernel(p))
-    b, b_norm = reduced.rhs()
+    b, b_norm = reduced.rhs(), reduced.unit()
     loose = 2 * float(b.norm()) / b_norm  # the start would do
     solution = solve_pcg(p, loose)
     assert len(solution.history) > 1

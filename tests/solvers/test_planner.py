@@ -13,7 +13,7 @@ from lqf.layers import Tape
 from lqf.linearize import Linearization
 from lqf.model import LinearModel
 from lqf.objective import Problem
-from lqf.solvers.planner import MOST_SAMPLES, Plan, cost_dense, cost_pcg, kernel_seconds, plan, ways_back
+from lqf.solvers.planner import Plan, cost_dense, cost_pcg, kernel_seconds, plan, ways_back
 from lqf.solvers.rates import Factor, PowerLaw, Rates, layer_sizes
 from problems import problem
 
@@ -128,7 +128,7 @@ def test_the_way_back_to_late_layers_is_short() -> None:
 
 
 def test_the_averaged_kernel_stops_growing_with_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MOST_SAMPLES, False, 10)
+    monkeypatch.setattr("lqf.solvers.planner.MOST_SAMPLES", 10)
     small, large = (cost_pcg(problem(n=n), RATES, LARGE) for n in (12, 24))
     assert large.stages["kernel"] == small.stages["kernel"]
     assert large.bytes == small.bytes

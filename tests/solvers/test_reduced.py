@@ -38,8 +38,8 @@ def test_product_and_right_hand_side_are_the_schur_complement(name: str, around_
     v = torch.randn(len(rhs), dtype=torch.float64)
     scale = float((schur @ v).abs().max())
     torch.testing.assert_close(reduced.product(v), schur @ v, rtol=1e-9, atol=1e-10 * scale)
-    torch.testing.assert_close(reduced.rhs()[0], rhs, rtol=1e-9, atol=1e-10 * float(b.abs().max()))
-    assert reduced.rhs()[1] == pytest.approx(float(b.norm()), rel=1e-10)
+    torch.testing.assert_close(reduced.rhs(), rhs, rtol=1e-9, atol=1e-10 * float(b.abs().max()))
+    assert reduced.unit() == pytest.approx(float(b.norm()), rel=1e-10)
     torch.testing.assert_close(reduced.residual(v), rhs - schur @ v, rtol=1e-9, atol=1e-10 * scale)
 
 

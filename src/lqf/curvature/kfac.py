@@ -114,7 +114,7 @@ class _ChannelSum:
 
     def add(self, grads: dict[str, Tensor], weights: Tensor) -> None:
         rows = torch.stack([grads[n] for n in self.names], -1)  # (B, channels, k)
-        self.blocks = self.blocks + torch.einsum("b,bci,bcj->cij", weights, rows, rows)
+        self.blocks = self.blocks + (weights[:, None, None] * rows).permute(1, 2, 0) @ rows.permute(1, 0, 2)
 
 
 class Sums:

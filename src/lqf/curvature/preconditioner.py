@@ -18,8 +18,9 @@ from lqf.model import with_one
 from lqf.objective import Problem, subproblem
 from lqf.progress import SILENT, Progress, Stage
 
-KFAC_SAMPLES, TRACE_SAMPLES, MOMENT_SAMPLES = 2048, 128, 256
-"""Samples that stand for all of them: in the factors, their traces and their measured eigenvalues."""
+KFAC_SAMPLES, TRACE_SAMPLES, MOMENT_SAMPLES = 512, 128, 256
+"""Samples that stand for all of them: in the factors, their traces and their measured eigenvalues. With ResNet-50 on
+CUB 512 samples with one draw each led to the residuals of all 800 with four."""
 MOMENT_DRAWS = 2
 
 
@@ -59,7 +60,8 @@ def body_curvature(
 
     Args:
         problem: the data and model.
-        draws: random ±1 combinations of the outputs per sample; None takes every output exactly.
+        draws: random ±1 combinations of the outputs per sample, at the most: fewer where there are samples enough;
+            None takes every output exactly.
         most_samples: so many samples stand for all of them.
         trace_samples: samples on which the traces of the blocks are corrected.
         moment_samples: samples on which the eigenvalues are corrected; 0: plain K-FAC.
@@ -71,9 +73,10 @@ def body_curvature(
     exact = draws is None or draws >= problem.model.n_outputs
     total = float(problem.weights.sum())
     part = subproblem(problem, spread(n, most_samples))
+    draws = None if exact else draws_for(draws, len(part.inputs.samples), most_samples)
     with progress.stage("curvature (K-FAC)", total=len(part.inputs.own), unit="images") as stage:
         traced = spread(len(part.inputs.samples), trace_samples)
-        pieces = _pieces(part, None if exact else draws, seed, stage, traced)
+        pieces = _pieces(part, draws, seed, stage, traced)
         body = kfac(tape, pieces, all_weight=total, world=world)
     if moment_samples:
         part = subproblem(problem, spread(n, moment_samples))
@@ -81,6 +84,11 @@ def body_curvature(
             pieces = _pieces(part, min(MOMENT_DRAWS, problem.model.n_outputs), seed + 1, stage)
             body = with_moments(body, tape, pieces, total, world)
     return body
+
+
+def draws_for(most: int | None, samples: int, gradients: int = KFAC_SAMPLES) -> int:
+    """As many draws per sample as make so many gradients."""
+    return max(1, min(most or 1, -(-gradients // max(1, samples))))
 
 
 def spread(n: int, most: int) -> Tensor:

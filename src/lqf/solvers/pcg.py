@@ -86,7 +86,7 @@ class PCG:
         progress: Progress,
     ) -> Solution:
         problem = reduced.problem
-        b, b_norm = reduced.rhs()
+        b, b_norm = reduced.rhs(), reduced.unit()
         damping = problem.ridge.body / COHERENCE
         reached = conjugate_gradients(
             reduced,

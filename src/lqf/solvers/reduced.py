@@ -14,6 +14,8 @@ instead of the fused product's five, and no more memory than an ordinary gradien
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -49,44 +51,54 @@ class Reduced:
 
     def product(self, v: Tensor) -> Tensor:
         """A v; FloatingPointError where it leaves the range of the fast type."""
-        with matmul_precision(self.tf32):
-            return _finite(self.problem.ridge.body * v + self._pull(self.fast, self.fast.body_forward(v)))
+        shrunk = self.problem.ridge.body * v
+        return self._in_range(lambda: shrunk + self._pull(self.fast, self.fast.body_forward(v)))
 
-    def rhs(self) -> tuple[Tensor, float]:
-        """b, and the norm of the whole problem's right-hand side: the unit of the relative residual."""
+    def rhs(self) -> Tensor:
+        """b."""
         r = self.problem.initial_residual(self.features)
-        sr = self.problem.weights[:, None] * r
-        with matmul_precision(self.tf32):
-            body, b = _finite(self.fast.body_back(sr)), _finite(self._pull(self.fast, r))
-        head = wide.pull(sr, self.features)
-        return b, float((body.double().square().sum() + head.square().sum()).sqrt())
+        return self._in_range(lambda: self._pull(self.fast, r))
+
+    def unit(self) -> float:
+        """The norm of the whole problem's right-hand side: the unit of the relative residual."""
+        sr = self.problem.weights[:, None] * self.problem.initial_residual(self.features)
+        body, head = self._in_range(lambda: self.fast.body_back(sr)), wide.pull(sr, self.features)
+        return float((body.double().square().sum() + head.square().sum()).sqrt())
 
     def residual(self, x: Tensor) -> Tensor:
         """b − A x: the body's part of the negative gradient at (best head, x); the head's part is zero."""
         self.problem.inputs.world.spread_(x)  # processes that round differently come together again here
         with matmul_precision(fast=False):
-            left = self.problem.initial_residual(self.features) - self.problem.body_forward(x)
-            self._measured = x, left
-            return self._pull(self.problem, left) - self.problem.ridge.body * x
+            return self._pull(self.problem, self._measure(x)) - self.problem.ridge.body * x
 
     def complete(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """δ = (best head, x), and the head's part of the negative gradient there, which only rounding leaves.
 
-        ``x`` is the body whose `residual` was measured last.
+        Where ``x`` is not the body whose `residual` was measured last it takes a pass forward.
         """
-        assert self._measured is not None and self._measured[0] is x
-        r, mu = self._measured[1], self.problem.ridge.head  # r − J_body x, what is left for the head
+        if self._measured is None or self._measured[0] is not x:
+            self._measure(x)
+        assert self._measured is not None
+        r, mu = self._measured[1], self.problem.ridge.head
         v = wide.pull(self.ridge.dual(r, mu), self.features).to(r)
         e = self.problem.weights[:, None] * (r - wide.apply(self.features, v))
         return torch.cat([v.reshape(-1), x]), (wide.pull(e, self.features) - mu * v).reshape(-1)
+
+    def _measure(self, x: Tensor) -> Tensor:
+        """r − J_body x, what is left for the head."""
+        left = self.problem.initial_residual(self.features) - self.problem.body_forward(x)
+        self._measured = x, left
+        return left
+
+    def _in_range(self, compute: Callable[[], Tensor]) -> Tensor:
+        """What ``compute`` gives when its products stay in the range of their floating-point type."""
+        with matmul_precision(self.tf32):
+            while not bool(torch.isfinite(out := compute()).all()):
+                if not self.fast.model.body.retreat():
+                    raise FloatingPointError("a product is not finite")
+        return out
 
     def _pull(self, problem: Problem, y: Tensor) -> Tensor:
         """J_bodyᵀ Q y."""
         e = self.ridge.residual(y, problem.ridge.head).to(y)
         return problem.body_back(problem.weights[:, None] * e)
-
-
-def _finite(v: Tensor) -> Tensor:
-    if not bool(torch.isfinite(v).all()):
-        raise FloatingPointError("a product is not finite")
-    return v
