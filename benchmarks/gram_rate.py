@@ -32,6 +32,7 @@ from lqf.fit import Fit
 from lqf.memory import available_bytes, human
 from lqf.precision import matmul_precision
 from lqf.settings import Settings
+from lqf.solvers.planner import jacobian_bytes
 
 TILE = inspect.signature(gram.add_gram).parameters["tile"].default
 
@@ -82,7 +83,7 @@ def main() -> None:
     problem = fit.problem(fit.point(fit.closed_form_head(fit.features()), 1.0))
     c, d = problem.model.n_outputs, problem.model.body.size
     m = args.n * c
-    budget = int(args.budget * 1e9) if args.budget else available_bytes(device) // 3
+    budget = int(args.budget * 1e9) if args.budget else jacobian_bytes(problem, m, available_bytes(device))
     reference = reference_rate(device, 8192 if device.type == "cuda" else 1536)
     products = Stopwatch(gram.add_gram, device)
     with patch("lqf.gram.add_gram", products), measured(device) as whole:

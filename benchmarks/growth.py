@@ -5,8 +5,8 @@
         --n 1000 3000 10000 30000 --classes 10
 
 A product is what every step of PCG makes: one sweep forward, the head's elimination, one sweep backward, and the
-K-FAC solve. The images are a small block repeated, as uint8 in the host's memory, as a fit keeps them; K-FAC is made
-from the first 1,000 of them, since its solve costs the same for any number.
+K-FAC solve, all as in a fit. K-FAC itself, its eigendecompositions included, is measured beside it, in products. The
+images are a small block repeated, as uint8, kept where a fit keeps them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,19 @@ from peak import Measured, measured
 from synthetic import repeated
 
 from lqf.backbones import Backbone, load_backbone
-from lqf.curvature import precondition
+from lqf.curvature import body_curvature
 from lqf.data import Preprocess
 from lqf.device import resolve_device
 from lqf.fit import Fit
-from lqf.kernels import rows_of, subproblem
 from lqf.memory import human
 from lqf.objective import Ridge
 from lqf.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solvers.reduced import Reduced
 
-KFAC_SAMPLES = 1000
 
-
-def products(args: argparse.Namespace, backbone: Backbone, n: int) -> list[Measured]:
-    """Time and memory of some products over n images."""
+def products(args: argparse.Namespace, backbone: Backbone, n: int) -> tuple[list[Measured], float]:
+    """Time and memory of some products over n images; seconds of K-FAC."""
     device = resolve_device(args.device)
     preprocess = Preprocess(size=args.size, mean=backbone.mean, std=backbone.std)
     settings = Settings(solver="pcg", head="random", batch_size=args.batch)
@@ -44,16 +41,18 @@ def products(args: argparse.Namespace, backbone: Backbone, n: int) -> list[Measu
     features = fit.features()
     head = fit.closed_form_head(features)
     problem = fit.problem(fit.point(head, 1.0)).with_ridge(Ridge(1.0, 10.0))
-    some = torch.arange(min(n, KFAC_SAMPLES))
-    kfac = precondition(subproblem(problem, some), features[rows_of(problem, some)]).body
-    reduced, v = Reduced(problem, features, head.ridge), problem.zero_body() + 1e-3
+    for _ in range(2):  # the first warms up
+        with measured(device) as curvature, matmul_precision(fast=True):
+            kfac = body_curvature(problem)
+    reduced = Reduced(problem, features, head.ridge, fit.engine.fast(problem))
+    v = 1e-3 * torch.randn(problem.zero_body().shape, device=device)
     out = []
     for _ in range(args.products + 1):  # the first warms up
         with measured(device) as m, matmul_precision(fast=True):
             v = kfac.solve(reduced.product(v), problem.ridge.body)
         v = v / v.norm()
         out.append(m)
-    return out[1:]
+    return out[1:], curvature.seconds
 
 
 def main() -> None:
@@ -72,17 +71,21 @@ def main() -> None:
     backbone = load_backbone(args.backbone, weights=args.weights)
     rows: list[dict[str, Any]] = []
     for n in args.n:
-        best = min(products(args, backbone, n), key=lambda m: m.seconds)
+        runs, curvature = products(args, backbone, n)
+        best = min(runs, key=lambda m: m.seconds)
         row = {"n": n, "seconds": best.seconds, "per image": best.seconds / n, "held": best.before, "peak": best.peak}
         first = rows[0] if rows else row
         row["per image, relative"] = row["per image"] / first["per image"]
         row["beyond what is held"] = best.beyond
+        row["K-FAC"] = curvature
+        row["K-FAC, in products"] = curvature / best.seconds
         rows.append(row)
         print(
             f"{n:7d} images: {best.seconds:8.2f} s a product, {1e3 * row['per image']:7.3f} ms an image "
             f"({row['per image, relative']:.2f} of that with {first['n']}); peak {human(best.peak)}, of which "
             f"{human(best.beyond)} for the product ({human(abs(best.peak - first['peak']))} "
-            f"{'more' if best.peak >= first['peak'] else 'less'} than with {first['n']})",
+            f"{'more' if best.peak >= first['peak'] else 'less'} than with {first['n']}); "
+            f"K-FAC {curvature:.1f} s, {curvature / best.seconds:.1f} products",
             flush=True,
         )
     what = {k: getattr(args, k) for k in ("backbone", "size", "classes", "device")}

@@ -21,10 +21,12 @@ from peak import measured
 from synthetic import opened
 
 from lqf.backbones import load_backbone
+from lqf.curvature.preconditioner import draws_for
 from lqf.data import Preprocess
 from lqf.device import resolve_device
 from lqf.errors import LQFError
 from lqf.fit import Fit
+from lqf.iterate import Iterate
 from lqf.memory import available_bytes, human
 from lqf.objective import Ridge
 from lqf.settings import Settings
@@ -38,12 +40,12 @@ def check(args: argparse.Namespace, backbone_name: str, n: int, classes: int, si
     device = resolve_device(args.device)
     backbone = load_backbone(backbone_name, weights=args.weights)
     preprocess = Preprocess(size=size, mean=backbone.mean, std=backbone.std)
-    fit = Fit(Settings(solver=solver), backbone, opened(n, classes, preprocess), preprocess, device)
+    fit = Fit(Settings(solver=solver, pooling="avg"), backbone, opened(n, classes, preprocess), preprocess, device)
     features = fit.features()
     head = fit.closed_form_head(features)
     problem = fit.problem(fit.point(head, 1.0))
     with measured(device) as planning:
-        rates = Rates.measure(problem)
+        rates = Rates.measure(problem, fit.engine.fast(problem), draws_for(fit.settings.draws, n))
     memory = available_bytes(device)
     chosen = plan(problem, solver, rates, memory)
     actual: dict[str, float] = {}
@@ -55,9 +57,15 @@ def check(args: argparse.Namespace, backbone_name: str, n: int, classes: int, si
         problem = problem.with_ridge(Ridge(choice.mu, choice.mu * choice.omega))
         with fit._timed("solve"):
             if solver == "dense":
-                solution = Dense().solve(problem, features, kernels.factorise(choice.omega))
+                quick = fit.engine.measured(problem)
+                kernel = kernels.factorise(choice.omega)
+                solution = Dense().solve(quick, features, kernel, b_norm=kernels.rhs_norm())
             else:
-                solution = fit.iterate(problem, features, head, None)
+                iterate = Iterate(fit.settings, None, fit.world, fit.progress)
+                with fit._timed("curvature"):
+                    kfac = iterate.curvature(problem)
+                fast, exact = fit.engine.fast(problem), fit.engine.measured(problem)
+                solution = iterate.pcg(exact, fast, features, head.ridge, kfac, None)
     if solver == "pcg":
         chosen = cost_pcg(problem, rates, memory, passes=solution.certificate.passes)
         fit.seconds["solve"] -= fit.seconds["curvature"]
