@@ -1,7 +1,6 @@
 """Normalisation and activation as one map: derivatives, what is absorbed, and the GPU's kernels."""
 
 import copy
-import os
 from importlib.util import find_spec
 
 import pytest
@@ -104,7 +103,6 @@ def test_the_built_in_networks_are_absorbed_whole(name: str) -> None:
 @pytest.mark.parametrize("kind", ["none", "leaky", "leaky6", "silu"])
 @pytest.mark.parametrize("shortcut", [False, True])
 def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...], shortcut: bool) -> None:
-    os.environ["TRITON_INTERPRET"] = "1"
     act, kernels = Act(kind, 0.1), _kernels()
     x, dx, g, skip, dskip = (3 * torch.randn(shape) for _ in range(5))
     if x.ndim == 4:

@@ -18,6 +18,7 @@ from lqf.capture import Captured
 from lqf.linearize import Linearization
 from lqf.norm import absorb, quicken
 from lqf.pointwise import as_products
+from lqf.quick_ops import QuickOps
 from lqf.replay import Passes, Replayed
 
 LARGEST_COTANGENT = 4.0
@@ -58,9 +59,10 @@ class FastLinearization(Linearization):
         module, norms = _converted(exact.module, dtype, kernels=not compiled)
         super().__init__(module, exact.layout.names)
         self.dtype, self._rows, self._fixed_size, self._room = dtype, 0, compiled, 1.0
+        self.merged, merges = 0, example.is_cuda and not compiled if merges is None else merges
+        self._ops = QuickOps(kernels=not compiled, merged=merges)
         self.format = self._layout(example)
-        self.merged = 0
-        if example.is_cuda and not compiled if merges is None else merges:
+        if merges:
             self.merged = absorb(module, norms, self._cast(example[:2]))
             if self.format == torch.channels_last:
                 as_products(module)
@@ -70,6 +72,11 @@ class FastLinearization(Linearization):
             forward = Captured(self._compilable_jvp, say, otherwise=forward)
             backward = Captured(self._compilable_pull, say, otherwise=backward)
         self._passes = (Replayed(forward, say), Replayed(backward, say)) if recorded else (forward, backward)
+
+    def call(self, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        """The module with other values of some linearised weights."""
+        with self._ops:
+            return super().call(weights, x)
 
     def value(self, x: Tensor) -> Tensor:
         """z(x; w0), (B, O)."""

@@ -1,4 +1,4 @@
-"""Triton kernels of `norm`: each derivative of normalisation and activation in one pass over the activations.
+"""Triton kernels of `norm` and `layer_norm`: each derivative in one pass over the activations.
 
 For activations with channels last, (M, C) in memory. Arithmetic is in float32 whatever the activations' type; sums over
 M are made by many programs, each of which leaves one row of partial sums.
@@ -17,6 +17,8 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32)
 KINDS = {"none": 0, "leaky": 1, "leaky6": 2, "silu": 3}
 PROGRAMS = 1056
 """Of a sum over M, for all channels together."""
+WIDEST = 8192
+"""Channels of a row that one program holds."""
 
 
 Norm = tuple[Tensor, Tensor, Tensor, Tensor, float]
@@ -28,6 +30,11 @@ def kernels_for(x: Tensor) -> Kernels | None:
         return None
     last = x.ndim == 2 and x.is_contiguous()
     return _kernels() if last or (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)) else None
+
+
+def kernels_for_rows(x: Tensor) -> Kernels | None:
+    """The same for rows (M, C) that are normalised one by one."""
+    return kernels_for(x) if x.shape[1] <= WIDEST else None
 
 
 class Kernels:
@@ -85,6 +92,23 @@ class Kernels:
         dweight, dbias = partial.sum(0)
         return dx, dskip, dweight, dbias
 
+    def row_tangent(
+        self,
+        x: Tensor,
+        dx: Tensor | None,
+        weight: Tensor | None,
+        dweight: Tensor | None,
+        dbias: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        """dy of a layer normalisation of every row."""
+        dy = torch.empty_like(x)
+        m, c = x.shape
+        given = tuple(t is not None for t in (dx, weight, dweight, dbias))
+        others = [x if t is None else t.contiguous() for t in (weight, dweight, dbias)]
+        self.jit["row_tangent"][(m,)](x, *_optional(x, dx), *others, dy, eps, c, *given, 1 << (c - 1).bit_length())
+        return dy
+
 
 def _optional(x: Tensor, *tensors: Tensor | None) -> list[Tensor]:
     """In the layout of x; a tensor that is not there is not read, and any address will do."""
@@ -113,4 +137,5 @@ def _like(t: Tensor, x: Tensor) -> Tensor:
 def _kernels() -> Kernels:
     from lqf import norm_triton
 
-    return Kernels({"value": norm_triton.value, "tangent": norm_triton.tangent, "pull": norm_triton.pull})
+    names = ("value", "tangent", "pull", "row_tangent")
+    return Kernels({name: getattr(norm_triton, name) for name in names})

@@ -172,3 +172,40 @@ def pull(
     deviation = 1 / tl.sqrt(tl.load(var_ptr + col, mask=col < C, other=1.0) + eps)
     tl.store(into, moments * deviation, mask=col < C)
     tl.store(into + C, sums, mask=col < C)
+
+
+@triton.jit
+def row_tangent(
+    x_ptr,
+    dx_ptr,
+    weight_ptr,
+    dweight_ptr,
+    dbias_ptr,
+    dy_ptr,
+    eps,
+    C,
+    DX: tl.constexpr,
+    WEIGHT: tl.constexpr,
+    DWEIGHT: tl.constexpr,
+    DBIAS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    col = tl.arange(0, WIDTH)
+    inside = col < C
+    at = tl.program_id(0).to(tl.int64) * C + col
+    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    x = tl.where(inside, x - tl.sum(x, 0) / C, 0.0)
+    rho = 1 / tl.sqrt(tl.sum(x * x, 0) / C + eps)
+    x = x * rho
+    dy = tl.zeros((WIDTH,), tl.float32)
+    if DX:
+        dx = tl.load(dx_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        dx = rho * (dx - tl.sum(dx, 0) / C - x * (tl.sum(x * dx, 0) / C))
+        if WEIGHT:
+            dx *= tl.load(weight_ptr + col, mask=inside, other=0.0).to(tl.float32)
+        dy += dx
+    if DWEIGHT:
+        dy += x * tl.load(dweight_ptr + col, mask=inside, other=0.0).to(tl.float32)
+    if DBIAS:
+        dy += tl.load(dbias_ptr + col, mask=inside, other=0.0).to(tl.float32)
+    tl.store(dy_ptr + at, dy, mask=inside)

@@ -1,6 +1,6 @@
-"""1×1 convolutions (of stride 1) as the matrix products they are, for activations with channels last.
+"""Linear layers, and 1×1 convolutions (of stride 1, with channels last) as what they are.
 
-    y = x Wᵀ,     J·v:  dy = dx Wᵀ + x dWᵀ,     Jᵀ·u:  x ← g W,   W ← gᵀx        with x (M, c), one row per pixel.
+    y = x Wᵀ + b,     J·v:  dy = dx Wᵀ + x dWᵀ + db,     Jᵀ·u:  x ← g W,   W ← gᵀx,   b ← Σ g,      x (M, c).
 
 The second product of dy adds to the first where it lies, instead of in a pass of its own, and in float32 the matrix
 library has faster kernels than the one for convolutions.
@@ -15,33 +15,36 @@ from torch import Tensor, nn
 
 
 class Pointwise(torch.autograd.Function):
-    """(M, c) and (o, c) -> (M, o)."""
+    """(M, c), (o, c) and perhaps (o,) -> (M, o)."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """y."""
-        return x @ weight.T
+        return x @ weight.T if bias is None else torch.addmm(bias, x, weight.T)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Keep what both derivatives need."""
-        ctx.save_for_backward(*inputs)
-        ctx.save_for_forward(*inputs)
+        ctx.save_for_backward(*inputs[:2])
+        ctx.save_for_forward(*inputs[:2])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Gradients at x and W."""
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients at x, W and b."""
         x, weight = ctx.saved_tensors
-        return g @ weight if ctx.needs_input_grad[0] else None, g.T @ x if ctx.needs_input_grad[1] else None
+        dx, dweight, dbias = (*ctx.needs_input_grad, False)[:3]
+        return g @ weight if dx else None, g.T @ x if dweight else None, g.sum(0) if dbias else None
 
     @staticmethod
-    def jvp(ctx: Any, dx: Tensor | None, dweight: Tensor | None) -> Tensor:
+    def jvp(ctx: Any, dx: Tensor | None, dweight: Tensor | None, dbias: Tensor | None = None) -> Tensor:
         """dy."""
         x, weight = ctx.saved_tensors
-        if dx is None:
-            return x.new_zeros(len(x), len(weight)) if dweight is None else x @ dweight.T
-        dy = dx @ weight.T
-        return dy if dweight is None else dy.addmm_(x, dweight.T)
+        pairs = [(a, b) for a, b in ((dx, weight), (x, dweight)) if a is not None and b is not None]
+        if not pairs:
+            return (x.new_zeros(1) if dbias is None else dbias).expand(len(x), len(weight)).clone()
+        (a, b), *rest = pairs
+        dy = a @ b.T if dbias is None else torch.addmm(dbias, a, b.T)
+        return dy.addmm_(rest[0][0], rest[0][1].T) if rest else dy
 
 
 def as_products(module: nn.Module) -> int:
@@ -54,14 +57,14 @@ def as_products(module: nn.Module) -> int:
 
 def _is_pointwise(conv: nn.Conv2d) -> bool:
     plain = conv.stride == (1, 1) and conv.groups == 1 and conv.padding in ((0, 0), "valid")
-    return conv.kernel_size == (1, 1) and plain and conv.bias is None
+    return conv.kernel_size == (1, 1) and plain
 
 
 def _forward(conv: nn.Conv2d) -> Any:
     def forward(x: Tensor) -> Tensor:
         rows = x.permute(0, 2, 3, 1)
         b, h, w, c = rows.shape
-        y = Pointwise.apply(rows.reshape(-1, c), conv.weight.flatten(1))
+        y = Pointwise.apply(rows.reshape(-1, c), conv.weight.flatten(1), conv.bias)
         return y.view(b, h, w, -1).permute(0, 3, 1, 2)
 
     return forward

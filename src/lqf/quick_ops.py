@@ -1,0 +1,49 @@
+"""Functions of PyTorch whose derivatives are slow or wrong in a narrow type, replaced wherever a network calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from lqf.layer_norm import LayerNorm
+from lqf.pointwise import Pointwise
+
+
+class QuickOps(TorchFunctionMode):
+    """Inside, `F.layer_norm` is `LayerNorm` and, if they are ``merged``, `F.linear` is `Pointwise`.
+
+    Args:
+        kernels: whether Triton kernels may be used, which a tracer cannot follow.
+        merged: whether the products of a tangent add to each other where they lie.
+    """
+
+    def __init__(self, *, kernels: bool, merged: bool):
+        super().__init__()
+        self.kernels, self.merged = kernels, merged
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Called for every function of PyTorch."""
+        kwargs = kwargs or {}
+        if func is F.layer_norm:
+            return self._layer_norm(*args, **kwargs)
+        if func is F.linear and self.merged:
+            return self._linear(*args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _layer_norm(
+        self,
+        input: Tensor,
+        normalized_shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        return LayerNorm.apply(input.contiguous(), weight, bias, tuple(normalized_shape), eps, self.kernels)[0]
+
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        y = Pointwise.apply(input.reshape(-1, input.shape[-1]), weight, bias)
+        return y.view(*input.shape[:-1], len(weight))
