@@ -30,6 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
     "prefix": {**FIXED, "linearize": "deep", "head": "probe"},
     "w0": {**FIXED, "form": "w0", "batch_size": 2},
     "bilinear": {**FIXED, "pooling": "bilinear", "pool_channels": 3},
+    "float32": {**FIXED, "tol": 1e-7, "dtype": "float32"},
 }
 N = 22
 WORKER = """
@@ -141,10 +142,10 @@ def test_the_optimum_is_that_of_one_process(alone: dict[str, Any], many: Any, ca
     processes, found = many
     expected, result = alone[case], found["fits"][case]
     assert result["processes"] == processes
-    assert result["decay"] == pytest.approx(expected["decay"], rel=1e-8)
+    assert result["decay"] == pytest.approx(expected["decay"], rel=1e-6 if case == "float32" else 1e-8)
     for key in ("delta", "loo"):
         a, b = np.array(expected[key]), np.array(result[key])
-        assert np.linalg.norm(a - b) < 1e-7 * np.linalg.norm(a), key
+        assert np.linalg.norm(a - b) < (1e-5 if case == "float32" else 1e-7) * np.linalg.norm(a), key
 
 
 @pytest.mark.parametrize("case", ["chosen", "pcg", "views", "prefix", "w0"])
