@@ -12,7 +12,7 @@ from lqf.errors import LQFError
 CHOICES: dict[str, tuple[str, ...]] = {
     "solver": ("auto", "head", "dense", "pcg", "sgd", "adam"),
     "pooling": ("auto", "avg", "bilinear"),
-    "head": ("crossfit", "probe", "random"),
+    "head": ("crossfit", "probe", "random", "heavy", "means", "several"),
     "form": ("centred", "w0"),
     "augment": ("none", "crop", "resized"),
     "preconditioner": ("kfac", "none"),

@@ -23,6 +23,7 @@ from lqf.curvature.preconditioner import draws_for
 from lqf.data import Images, Preprocess
 from lqf.distributed import ALONE, World
 from lqf.engine import Engine
+from lqf.folds import stratified_folds
 from lqf.inputs import Inputs
 from lqf.iterate import Iterate
 from lqf.kernels import Kernels, averaged_kernels, exact_kernels
@@ -32,7 +33,7 @@ from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
 from lqf.out_of_sample import from_kernels, way_to_leave_out
-from lqf.point import Point, crossfit_point, probe_point, random_point, stratified_folds
+from lqf.point import Point, blind_point, make_point
 from lqf.pooling import ChannelMoment
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
@@ -213,11 +214,7 @@ class Stages:
         return self._point_of(head, mu, self._folds)
 
     def _point_of(self, head: Head, mu: float, fold: Tensor) -> Point:
-        if self.settings.head == "random":
-            return random_point(head, self.settings.seed)
-        if self.settings.head == "probe" or int(fold.max()) == 0:  # one fold has no others to be fitted on
-            return probe_point(head, mu)
-        return crossfit_point(head, mu, fold)
+        return make_point(self.settings.head, head, mu, fold, self.settings.seed)
 
     @cached_property
     def _folds(self) -> Tensor:
@@ -338,12 +335,11 @@ class Stages:
 
     def loo_bias(self, ready: Prepared) -> float | None:
         """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
-        if ready.point.kind != "probe":
-            return None
         choice, head = ready.choice, ready.pooled.head
-        blind = self.kernels(
-            self.problem(crossfit_point(head, choice.mu, self._folds)), ready.pooled.features, ready.plan
-        )
+        other = blind_point(ready.point, head, choice.mu, self._folds)
+        if other is None:
+            return None
+        blind = self.kernels(self.problem(other), ready.pooled.features, ready.plan)
         trial = self.choose(blind, choice.mu, Ridge(choice.mu, choice.mu * choice.omega)).best
         return trial.error - choice.best.error
 
