@@ -140,6 +140,16 @@ def test_refits_go_the_whole_way_without_the_fold() -> None:
         torch.testing.assert_close(loo.outputs[~keep], torch.tensor(part.decision_function(X[~keep])), **TIGHT)
 
 
+def test_a_few_folds_are_enough_for_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lqf.refits.ENOUGH", 8)
+    few, every = (classifier(relinearize=1, loo=way, **FIXED).fit(X, Y).leave_one_out() for way in ("auto", "folds"))
+    assert few.note.startswith("by refits without 2 of 5 folds, from the pretrained weights on; ")
+    known = torch.isfinite(few.outputs).all(1)
+    assert 8 <= int(known.sum()) < 24
+    torch.testing.assert_close(few.outputs[known], every.outputs[known], **TIGHT)
+    assert bool(torch.isfinite(every.outputs).all())
+
+
 def _fixed_for(keep: np.ndarray) -> dict[str, float]:
     """The same μ for fewer samples."""
     return {k: v * len(keep) / keep.sum() for k, v in FIXED.items()}

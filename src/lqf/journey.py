@@ -21,6 +21,7 @@ from lqf.moving import Strengths, Used, fine_tuned, follows, stepped
 from lqf.objective import Ridge
 from lqf.out_of_sample import from_kernels
 from lqf.progress import SILENT
+from lqf.refits import folds_needed
 from lqf.resuming import State
 from lqf.solvers.planner import Plan
 from lqf.stages import Outline, Prepared, Solved, Stages
@@ -169,13 +170,16 @@ class Journey(Stages):
     def _whole_refits(self, used: list[Used], plan: Plan, pretrained: Backbone) -> LeaveOneOut:
         v, judge = self.images.n_views, self.rows.judge
         fold = self._folds[::v]
-        outputs = torch.zeros(len(fold), self.rows.targets.shape[1], dtype=self.dtype)
-        folds = int(fold.max()) + 1
+        every = int(fold.max()) + 1
+        folds = every if self.settings.loo == "folds" else folds_needed(self._folds)
+        outputs = torch.full((len(fold), self.rows.targets.shape[1]), torch.nan, dtype=self.dtype)
         with self.progress.stage("refits without a fold", total=folds, unit="folds") as stage:
             for k in range(folds):
                 outputs[fold == k] = self._without(fold == k, used, plan, pretrained)
                 stage.advance(1)
-        note = f"by refits without each of {folds} folds, from the pretrained weights on"
+        note = f"by refits without each of {every} folds, from the pretrained weights on"
+        if folds < every:
+            note = f"by refits without {folds} of {every} folds, from the pretrained weights on; --loo folds takes all"
         return LeaveOneOut(outputs, self.rows.labels, judge.weights, "estimated", note)
 
     def _without(self, left_out: Tensor, used: list[Used], plan: Plan, pretrained: Backbone) -> Tensor:
