@@ -1,6 +1,7 @@
 """Which head to linearise around: test error and leave-one-out error of every point, in one run per data set.
 
-    python benchmarks/points.py DATA… [--size 96] [--limit-per-class 150] [--backbone …] [--weights …] [--device cuda]
+    python benchmarks/points.py DATA… [--points crossfit means …] [--views none flip] [--size 96]
+        [--limit-per-class 150] [--backbone …] [--weights …] [--device cuda]
 
 DATA is a folder with train/ and test/. Leave-one-out should agree with the test error where both come from one
 distribution; a point that has seen the labels says less than that.
@@ -30,6 +31,8 @@ def main() -> None:
     parser.add_argument("--limit-per-class", type=int)
     parser.add_argument("--forms", nargs="+", default=["centred"], choices=CHOICES["form"])
     parser.add_argument("--points", nargs="+", default=list(CHOICES["head"]), choices=CHOICES["head"])
+    parser.add_argument("--views", nargs="+", default=["none", "flip"], choices=CHOICES["views"])
+    parser.add_argument("--solver", default="auto", choices=CHOICES["solver"])
     parser.add_argument("--pooling", default="auto", choices=CHOICES["pooling"])
     parser.add_argument("--loo", default="auto", choices=CHOICES["loo"])
     parser.add_argument("--device", default="auto")
@@ -39,8 +42,8 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     common = {n: getattr(args, n) for n in ("weights", "size", "limit_per_class", "pooling", "loo", "device")}
     for folder in args.data:
-        runs = [{"solver": "head"}, *({"head": p, "form": f} for f in args.forms for p in args.points)]
-        for options in runs:
+        points = [{"head": p, "form": f, "solver": args.solver} for f in args.forms for p in args.points]
+        for options in [{"views": v, **run} for v in args.views for run in [{"solver": "head"}, *points]]:
             model = LQFClassifier(args.backbone, **common, **options)
             report = model.fit(folder / "train", progress=terminal_progress()).report_
             error = 1 - model.score(folder / "test")
@@ -48,6 +51,7 @@ def main() -> None:
                 "n",
                 "solver",
                 "pooling",
+                "views",
                 "loo_error",
                 "loo_level",
                 "loo_note",
@@ -55,9 +59,9 @@ def main() -> None:
                 "passes",
                 "seconds",
             )
-            rows.append({"data": folder.name, **options, "test_error": error, **{k: report[k] for k in kept}})
+            rows.append({"data": folder.name, **options, "test_error": error} | {k: report[k] for k in kept})
             loo = "–" if report["loo_error"] is None else f"{report['loo_error']:.1%} ({report['loo_level']})"
-            print(f"{folder.name:22s} {options!s:44s} test {error:.1%}   leave-one-out {loo}", flush=True)
+            print(f"{folder.name:22s} {options!s:72s} test {error:.1%}   leave-one-out {loo}", flush=True)
             result = {
                 "backbone": args.backbone,
                 "size": args.size,

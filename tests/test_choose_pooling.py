@@ -42,7 +42,7 @@ def textures(n: int = 40, side: int = 8, seed: int = 0) -> tuple[np.ndarray, np.
 
 
 def fitted(x: np.ndarray, y: np.ndarray, **params: Any) -> LQFClassifier:
-    return classifier(backbone=network(), size=8, **params).fit(x, y)
+    return classifier(**{"backbone": network(), "size": 8, "views": "none", **params}).fit(x, y)
 
 
 @pytest.mark.parametrize("solver", ["head", "dense"])
@@ -106,7 +106,8 @@ def test_a_saved_model_comes_back(tmp_path: Path, channels: int) -> None:
 def test_the_reduction_is_that_of_the_weighted_moment() -> None:
     x, y = textures(20)
     w = np.linspace(0.5, 2, 20)
-    model = classifier(backbone=network(), size=8, pooling="bilinear", pool_channels=2, solver="head").fit(x, y, w)
+    model = classifier(backbone=network(), size=8, pooling="bilinear", pool_channels=2, solver="head", views="none")
+    model.fit(x, y, w)
     body, maps = model.fitted_.backbone.body, []
     body.get_submodule("pool").register_forward_pre_hook(lambda _, inputs: maps.append(inputs[0]))
     model.decision_function(x)

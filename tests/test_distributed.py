@@ -27,6 +27,8 @@ CASES: dict[str, dict[str, Any]] = {
     "chosen": {"solver": "pcg", "max_passes": 8},
     "pcg": {**FIXED, "draws": 1},
     "views": {**FIXED, "views": "flip", "size": 8},
+    "kept views": {**FIXED, "views": "auto", "size": 8, "linearize": "deep"},
+    "moved": {**FIXED, "relinearize": 1},
     "prefix": {**FIXED, "linearize": "deep", "head": "probe"},
     "w0": {**FIXED, "form": "w0", "batch_size": 2},
     "bilinear": {**FIXED, "pooling": "bilinear", "pool_channels": 3},
@@ -49,8 +51,11 @@ with joined("cpu") as world:
 
 def fit(case: str, world: World = ALONE) -> dict[str, Any]:
     """What a fit finds, as JSON."""
-    options = {"backbone": convnet(), "size": 10, "device": "cpu", "dtype": "float64", "batch_size": 5, **CASES[case]}
-    model = LQFClassifier(**options).fit(*pictures(N), world=world)
+    common = {"size": 10, "views": "none", "device": "cpu", "dtype": "float64", "batch_size": 5}
+    options = {"backbone": convnet(), **common, **CASES[case]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lqf.choose_views.GAIN", -9.0)  # what `auto` tries is kept
+        model = LQFClassifier(**options).fit(*pictures(N), world=world)
     fitted, report = model.fitted_, model.report_
     return {
         "delta": torch.cat([fitted.head.flatten(), fitted.delta]).tolist(),
@@ -58,6 +63,7 @@ def fit(case: str, world: World = ALONE) -> dict[str, Any]:
         "decay": [report["weight_decay"], report["body_weight_decay"] or 0],
         "residuals": [step["residual"] for step in report["history"]],
         "processes": report["processes"],
+        "views": report["views"],
     }
 
 
@@ -142,6 +148,7 @@ def test_the_optimum_is_that_of_one_process(alone: dict[str, Any], many: Any, ca
     processes, found = many
     expected, result = alone[case], found["fits"][case]
     assert result["processes"] == processes
+    assert result["views"] == expected["views"] == ("flip" if "views" in case else "none")
     assert result["decay"] == pytest.approx(expected["decay"], rel=1e-6 if case == "float32" else 1e-8)
     for key in ("delta", "loo"):
         a, b = np.array(expected[key]), np.array(result[key])

@@ -184,7 +184,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "solver": ({"solver": "newton"}, "solver is 'newton'; choose one of auto, head, dense"),
     "weight decay": ({"weight_decay": -1}, "weight_decay is -1; give `auto` or a positive number"),
     "views of tensors": ({"views": "flip"}, "views 'flip' need uint8 images"),
-    "views": ({"views": "seven"}, "views is 'seven'; choose none, flip, five, ten"),
+    "views": ({"views": "seven"}, "views is 'seven'; choose one of auto, none, flip, five, ten"),
     "size": ({"size": 0}, "size is 0; give a number of pixels"),
     "device": ({"device": "abacus"}, "no device `abacus`"),
     "stage": ({"linearize": "third"}, "no stage `third`; choose one of first, second"),

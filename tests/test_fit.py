@@ -229,7 +229,7 @@ def test_estimated_leave_one_out_follows_the_exact_one(n_classes: int) -> None:
 
 @pytest.mark.parametrize("loo", ["none", "kernel"])
 def test_leave_one_out_that_is_not_known_says_so(monkeypatch: pytest.MonkeyPatch, loo: str) -> None:
-    monkeypatch.setattr("lqf.fit.MOST_SAMPLES", 10)  # the kernel covers a part only
+    monkeypatch.setattr("lqf.stages.MOST_SAMPLES", 10)  # the kernel covers a part only
     model = classifier(solver="pcg", loo=loo).fit(X, Y)
     assert model.report_["loo_error"] is None
     with pytest.raises(LQFError, match="leave-one-out is not known for this fit"):

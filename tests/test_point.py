@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from fits import classifier
+from lqf.folds import stratified_folds
 from lqf.model import with_one
-from lqf.point import crossfit_point, probe_point, random_point, stratified_folds
+from lqf.point import BLIND, HEAVY, SEVERAL, crossfit_point, make_point, probe_point, random_point
 from lqf.solvers import Head
 from lqf.targets import centre, encode
 
@@ -66,14 +67,74 @@ def test_crossfit_is_the_closed_form_head_of_the_other_folds() -> None:
         torch.testing.assert_close(made, normal_equations(h, keep, MU * share))
 
 
-def test_crossfit_heads_have_not_seen_their_fold() -> None:
+@pytest.mark.parametrize("kind", ["crossfit", "means", "several"])
+def test_crossfitted_heads_have_not_seen_their_fold(kind: str) -> None:
     """Given the folds, other labels of fold k's rows change every head but k's."""
-    before = crossfit_point(head(), MU, folds_of(LABELS))
+    before = make_point(kind, head(), MU, folds_of(LABELS))
+    assert before.kind == kind
     for k in range(len(before.heads)):
         changed = torch.where(before.fold == k, (LABELS + 1) % C, LABELS)
-        after = crossfit_point(head(changed), MU, folds_of(LABELS))
+        after = make_point(kind, head(changed), MU, folds_of(LABELS))
         same = [torch.equal(a, b) for a, b in zip(before.heads, after.heads, strict=True)]
         assert same == [j == k for j in range(len(before.heads))]
+
+
+def test_heavy_is_the_closed_form_head_under_a_stronger_ridge() -> None:
+    h = head(weights=torch.rand(N, dtype=torch.float64) + 0.5)
+    point = make_point("heavy", h, MU, folds_of(LABELS))
+    torch.testing.assert_close(point.heads[0], normal_equations(h, torch.ones(N, dtype=bool), HEAVY * MU))
+    assert (point.kind, len(point.heads)) == ("heavy", 1)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_means_are_those_of_the_other_folds(n_classes: int) -> None:
+    labels = torch.arange(N) % n_classes
+    weights = torch.rand(N, dtype=torch.float64) + 0.5
+    residual = encode(labels, n_classes, 15.0) - centre(n_classes, 15.0)
+    h = Head.of(features(), residual, weights, torch.arange(N))
+    point = make_point("means", h, MU, folds_of(labels))
+    for k, made in enumerate(point.heads):
+        keep = point.fold != k
+        z, s, y, r = features()[keep], weights[keep], labels[keep], residual[keep]
+        means = torch.stack([(s[y == c, None] * z[y == c]).sum(0) / s[y == c].sum() for c in range(n_classes)])
+        w = means[1:] - means[:1] if n_classes == 2 else means - means.mean(0)
+        torch.testing.assert_close(made[:, :-1] / made[:, :-1].norm(), w / w.norm())
+        gap = r - with_one(z) @ made.T  # scale and offsets are least squares
+        torch.testing.assert_close((s[:, None] * gap).sum(0), torch.zeros(len(w)).double(), rtol=0, atol=1e-10)
+        assert abs(float((s[:, None] * gap * (z @ w.T)).sum())) < 1e-9
+
+
+def test_a_class_that_other_folds_lack_has_no_mean() -> None:
+    labels = torch.tensor([2] + [0, 1] * 8 + [0])
+    fold = torch.tensor([0] + [1] * 8 + [0] * 9)
+    residual = encode(labels, 3, 15.0) - centre(3, 15.0)
+    h = Head.of(features()[:18], residual, torch.ones(18).double(), torch.arange(18))
+    without = make_point("means", h, MU, fold).heads[0]
+    assert not without[2, :-1].any()
+    torch.testing.assert_close(without[0, :-1], -without[1, :-1])
+
+
+def test_several_is_a_mean_of_heads_of_halves() -> None:
+    groups = torch.arange(N) // 2
+    labels = groups % C
+    h = head(labels, groups=groups)
+    fold = stratified_folds(groups, labels)
+    point = make_point("several", h, MU, fold, seed=2)
+    expected = torch.zeros_like(point.heads)
+    for k in range(len(expected)):
+        rows = (fold != k).nonzero()[:, 0]
+        for draw in range(SEVERAL):
+            half = rows[stratified_folds(groups[rows], labels[rows], folds=2, seed=2 * SEVERAL + draw) == 0]
+            keep = torch.zeros(N, dtype=bool)
+            keep[half] = True
+            expected[k] += normal_equations(h, keep, MU * len(half) / N) / SEVERAL
+    torch.testing.assert_close(point.heads, expected)
+    assert not torch.equal(point.heads, make_point("several", h, MU, fold, seed=3).heads)
+
+
+@pytest.mark.parametrize("kind", ["crossfit", "means", "several"])
+def test_one_fold_is_fitted_on_itself(kind: str) -> None:
+    assert make_point(kind, head(), MU, torch.zeros(N, dtype=torch.long)).heads.shape == (1, C, P + 1)
 
 
 def test_a_duplicate_in_the_same_group_equals_weight_two() -> None:
@@ -124,11 +185,13 @@ def test_one_small_class_does_not_take_the_folds_from_the_others() -> None:
     assert len(fold[:2].unique()) == 2
 
 
+@pytest.mark.parametrize("kind", BLIND)
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_leave_one_out_of_noise_is_not_better_than_chance(n_classes: int) -> None:
+def test_leave_one_out_of_noise_is_not_better_than_chance(n_classes: int, kind: str) -> None:
     """Two groups per class, labels that mean nothing: nobody can predict them."""
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(2 * n_classes), 8)
-    model = classifier().fit(rng.normal(size=(len(groups), 12)), groups % n_classes, groups=groups)
-    assert model.report_["point"] == "crossfit"
+    model = classifier(head=kind).fit(rng.normal(size=(len(groups), 12)), groups % n_classes, groups=groups)
+    assert model.report_["point"] == kind
+    assert model.report_["loo_note"] == ""
     assert model.leave_one_out().error > 0.9 * (1 - 1 / n_classes)

@@ -6,10 +6,11 @@ import torch
 
 from dense import optimum
 from fits import FIXED, classifier, data
+from lqf.folds import stratified_folds
 from lqf.kernels import subproblem
 from lqf.model import with_one
 from lqf.objective import Problem, Ridge
-from lqf.point import Point, crossfit_point, stratified_folds
+from lqf.point import Point, crossfit_point
 from lqf.refits import Refits, folds_needed
 from lqf.solvers import Head
 from problems import features, problem

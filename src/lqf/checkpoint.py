@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ class Checkpoint:
         self.path, self.every = path, every
         self._fingerprint = json.dumps(fingerprint, sort_keys=True)
         self._last = time.monotonic()
+        self._vectors: dict[str, Tensor] = {}
+        self._state: dict[str, Any] = {}
+
+    def with_more(self, vectors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Checkpoint:
+        """The same file; these are written beside whatever is saved."""
+        other = copy(self)
+        other._vectors, other._state = {**self._vectors, **vectors}, {**self._state, **state}
+        return other
 
     def save(self, vectors: Mapping[str, Tensor], state: Mapping[str, Any], force: bool = False) -> None:
         """Write if the last write is long enough ago."""
@@ -41,8 +50,8 @@ class Checkpoint:
         self._last = time.monotonic()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        tensors = {k: v.detach().cpu().contiguous() for k, v in vectors.items()}
-        meta = {"fingerprint": self._fingerprint, "state": json.dumps(dict(state))}
+        tensors = {k: v.detach().cpu().contiguous() for k, v in {**vectors, **self._vectors}.items()}
+        meta = {"fingerprint": self._fingerprint, "state": json.dumps({**state, **self._state})}
         try:
             save_file(tensors, beside, metadata=meta)
             os.replace(beside, self.path)

@@ -17,6 +17,12 @@ def of_pooling(tried: Sequence[Pooled], kept: Pooled) -> list[dict[str, Any]]:
     return [{"what": "pooling", "kept": kept.name, "tried": {p.name: _score(p.choice.best) for p in tried}}]
 
 
+def of_views(plain: Pooled, mirrored: Pooled, kept: str, why: str) -> dict[str, Any]:
+    """One entry; ``why`` says why not, where mirrored views are not kept."""
+    tried = {"none": _score(plain.choice.best), "flip": _score(mirrored.choice.best)}
+    return {"what": "views", "kept": kept, "tried": tried, "why": why}
+
+
 def of_weight_decay(choice: Choice, total: float, of: str) -> list[dict[str, Any]]:
     """One entry, or none where the weight decay was given; ``total`` is Σs, ``of`` "head", "body", or "model": both."""
     if len(choice.trials) < 2:

@@ -52,13 +52,14 @@ class LQFClassifier:
         leaky: swap ReLU for leaky ReLU before linearising.
         size: side of the input in pixels; None: what the backbone was trained with.
         squash: resize images to a square, as the paper does, instead of keeping their aspect and cutting the middle.
-        views: fixed views of every image: "none", "flip", "five" or "ten".
+        views: fixed views of every image: "none", "flip", "five" or "ten"; "auto": "flip" where leave-one-out says that
+            it helps, else "none".
         device: "auto", "cpu", "cuda", "cuda:1", …
         strict: refuse damaged images instead of skipping them.
         limit_per_class: use at most this many images of every class.
-        solver, pooling, pool_channels, weight_decay, body_weight_decay, head, form, linearize, alpha, augment,
-            preconditioner, loo, tol, max_passes, epochs, learning_rate, minibatch, draws, batch_size, dtype, precision,
-            compile, seed: see `lqf.settings.Settings`.
+        solver, pooling, pool_channels, weight_decay, body_weight_decay, head, form, linearize, relinearize,
+            finetune_first, alpha, augment, preconditioner, loo, tol, max_passes, epochs, learning_rate, minibatch,
+            draws, batch_size, dtype, precision, compile, seed: see `lqf.settings.Settings`.
 
     Attributes:
         classes_: (n_classes,) class names or labels.
@@ -74,7 +75,7 @@ class LQFClassifier:
         leaky: bool = True,
         size: int | None = None,
         squash: bool = False,
-        views: str = "none",
+        views: str = "auto",
         device: str = "auto",
         strict: bool = False,
         limit_per_class: int | None = None,
@@ -86,6 +87,8 @@ class LQFClassifier:
         head: str = "crossfit",
         form: str = "centred",
         linearize: str = "all",
+        relinearize: int = 0,
+        finetune_first: int = 0,
         alpha: float = 15.0,
         augment: str = "none",
         preconditioner: str = "kfac",
@@ -119,6 +122,8 @@ class LQFClassifier:
         self.head = head
         self.form = form
         self.linearize = linearize
+        self.relinearize = relinearize
+        self.finetune_first = finetune_first
         self.alpha = alpha
         self.augment = augment
         self.preconditioner = preconditioner
@@ -206,7 +211,7 @@ class LQFClassifier:
                 (`lqf.distributed.joined`); default: this one alone.
         """
         settings, device = self._settings(), world.device or resolve_device(self.device)
-        _check_solver(settings.solver, world)
+        _check_solver(settings, world)
         samples = load_samples(
             X,
             y,
@@ -225,7 +230,7 @@ class LQFClassifier:
             mean=backbone.mean,
             std=backbone.std,
             keep_aspect=not self.squash,
-            views=self.views,  # type: ignore[arg-type]
+            views="none" if settings.views == "auto" else settings.views,  # type: ignore[arg-type]
         )
         world.same("data, settings and network", [samples.ids, settings.to_dict(), backbone.spec["state_sha256"]])
         images = open_shard(samples, preprocess, world, strict=self.strict, progress=progress)
@@ -371,11 +376,13 @@ class LQFClassifier:
         )
 
 
-def _check_solver(solver: str, world: World) -> None:
-    if world.size > 1 and solver in ("sgd", "adam"):
+def _check_solver(settings: Settings, world: World) -> None:
+    if world.size > 1 and settings.finetune_first:
+        raise LQFError("the fine-tuning of finetune_first runs in one process; start it without torchrun")
+    if world.size > 1 and settings.solver in ("sgd", "adam"):
         raise LQFError(
-            f"solver `{solver}` takes small batches from all images, one after the other, and runs in one process; "
-            "use `pcg`, or start it without torchrun"
+            f"solver `{settings.solver}` takes small batches from all images, one after the other, and runs in one "
+            "process; use `pcg`, or start it without torchrun"
         )
 
 

@@ -1,373 +1,141 @@
 """From images to the optimum: the stages of a fit, in order.
 
-features -> closed-form head -> linearisation point -> plan -> weight decay -> solve -> leave-one-out -> `Fitted`
+features -> closed-form head -> linearisation point -> plan -> weight decay -> solve (and, where the network is moved,
+again from the features on) -> leave-one-out -> `Fitted`
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from lqf import choices, report
-from lqf.backbones import Backbone
-from lqf.backbones.pool import AveragePool, find_average_pool
-from lqf.batch import rows_that_fit
-from lqf.checkpoint import Checkpoint
-from lqf.choose_pooling import OWN, Pooled, best, candidates, try_poolings
-from lqf.curvature import KFAC
-from lqf.curvature.preconditioner import draws_for
-from lqf.data import Images, Preprocess
-from lqf.distributed import ALONE, World
-from lqf.engine import Engine
-from lqf.fitted import Fitted, TrainingTable
-from lqf.inputs import Inputs
-from lqf.iterate import Iterate
-from lqf.kernels import Kernels, averaged_kernels, exact_kernels
-from lqf.linearize import linearized_body
-from lqf.loo import LeaveOneOut, average_views
-from lqf.memory import available_bytes
-from lqf.model import LinearModel
-from lqf.objective import Problem, Ridge
-from lqf.out_of_sample import from_kernels, temperature, way_to_leave_out
-from lqf.point import Point, crossfit_point, probe_point, random_point, stratified_folds
-from lqf.pooling import ChannelMoment
-from lqf.precision import matmul_precision
-from lqf.progress import SILENT, Progress
-from lqf.refits import Refits, folds_needed
-from lqf.resuming import resumed
-from lqf.rows import Rows
-from lqf.settings import Settings
-from lqf.solution import Certificate, Solution
-from lqf.solvers import Dense, Head
-from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
-from lqf.tune import Choice, choose_ridge
+from lqf.calibration import fit_temperature
+from lqf.choose_pooling import Pooled
+from lqf.choose_views import reason_against, too_dear, worth_it
+from lqf.data import has_pixels
+from lqf.errors import LQFError
+from lqf.fitted import Fitted
+from lqf.journey import Journey
+from lqf.loo import LeaveOneOut
+from lqf.objective import Ridge
+from lqf.out_of_sample import temperature
+from lqf.results import Assembly, head_solution
+from lqf.resuming import State, resumed
+from lqf.solution import Solution
+from lqf.stages import Outline, Prepared
+from lqf.tune import Choice
 
 
-@dataclass
-class Fit:
-    """One fit: its data, its settings, and the stages as methods.
-
-    Attributes:
-        settings: what to do.
-        backbone: the network, on the CPU.
-        images: training images, checked.
-        preprocess: pixels to inputs.
-        device: where to compute.
-        checkpoint: where to keep what a solve has reached; None: nowhere.
-        resume: start from the checkpoint if there is one.
-        progress: where to report.
-        world: the processes that share the images.
-    """
-
-    settings: Settings
-    backbone: Backbone
-    images: Images
-    preprocess: Preprocess
-    device: torch.device
-    checkpoint: Checkpoint | None = None
-    resume: bool = False
-    progress: Progress = SILENT
-    world: World = ALONE
-    pooling: str = OWN
-    seconds: dict[str, float] = field(default_factory=dict)
-    choices: list[dict[str, Any]] = field(default_factory=list)
+class Fit(Journey):
+    """One fit from beginning to end."""
 
     def run(self) -> Fitted:
         """All stages."""
         began = time.perf_counter()
-        pooled = self.pool()
-        features, head, head_choice = pooled.features, pooled.head, pooled.choice
+        state = self._resumed()
+        plain = self.pool()
+        pooled = self.views(plain, state[1].get("views") if state else None)
         if self.settings.solver == "head":
-            return self._finish_head(head, head_choice, began)
-        point = self.point(head, head_choice.mu)
-        problem = self.problem(point)
-        with self._timed("planning"):
-            chosen = Plan(**self.world.first(lambda: asdict(self.plan(problem))))
-            self.progress.say(chosen.sentence)
-        state = resumed(self.checkpoint if self.resume else None, self.dtype, self.world, self.progress.say)
-        with self._timed("kernel"):
-            kernels = self.kernels(problem, features, chosen)
-        with self._timed("weight decay"):
-            choice = self.choose(kernels, head_choice.mu, Ridge(**state[1]["ridge"]) if state else None)
-            of = "body" if self.settings.form == "centred" else "model"
-            self.choices += choices.of_weight_decay(choice, float(self.rows.weights.sum()), of)
-        ridge = Ridge(choice.mu, choice.mu * choice.omega)
-        problem = problem.with_ridge(Ridge(**self.world.first(lambda: asdict(ridge))))
-        kfac = fast = None
-        iterate = Iterate(self.settings, self.checkpoint, self.world, self.progress)
-        with self._timed("solve"):
-            if chosen.solver == "dense":
-                kernel = kernels.factorise(choice.omega)
-                quick = self.engine.measured(problem)
-                solution = Dense().solve(quick, features, kernel, b_norm=kernels.rhs_norm(), progress=self.progress)
-            elif chosen.solver == "pcg":
-                with self._timed("curvature"):
-                    kfac = iterate.curvature(problem)
-                products = chosen.stages["solve"] + chosen.stages.get("leave-one-out", 0.0)
-                fast = self.engine.fast(problem, compiled=self.engine.compiles(products))
-                measured = self.engine.measured(problem)
-                solution = iterate.pcg(measured, fast, features, head.ridge, kfac, state)
-            else:
-                with self._timed("curvature"):
-                    preconditioner = iterate.preconditioner(problem, features)
-                solution = iterate.stochastic(problem, preconditioner, state)
-        with self._timed("leave-one-out"):
-            way = way_to_leave_out(self.settings.loo, kernels, len(self.images), can_refit=fast is not None)
-            loo: LeaveOneOut | None = None
-            if way == "folds" and fast is not None:
-                try:
-                    loo = self.refits(fast, head, kfac, choice.mu)
-                except FloatingPointError:  # the solve has said so
-                    loo = self.refits(self.engine.measured(problem), head, kfac, choice.mu)
-            elif way == "kernel":
-                loo = from_kernels(kernels, choice, self.rows, self.loo_bias(point, head, features, choice, chosen))
-        beta = temperature(kernels, choice, self.rows) if loo is None else loo.temperature()[0]
-        told = self._report(solution, loo, head_choice, began, plan=chosen.sentence, point=point.kind)
-        v, delta = problem.model.split(solution.delta)
-        mean = problem.model.heads.mean(0)
-        return self._fitted(v + mean if problem.model.around_w0 else v, mean[:, :-1], delta, loo, beta, told)
-
-    # --- the data as rows ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def dtype(self) -> torch.dtype:
-        """Floating-point type of all passes."""
-        return torch.float64 if self.settings.dtype == "float64" else torch.float32
-
-    @cached_property
-    def inputs(self) -> Inputs:
-        """Rows on the device; the frozen prefix's activations are kept when they fit."""
-        inputs = Inputs(
-            self.images,
-            self.preprocess,
-            device=self.device,
-            dtype=self.dtype,
-            batch_size=self.settings.batch_size or 16,
-            prefix=self._parts[0],
-            world=self.world,
+            return self._finish_head(pooled, began)
+        pretrained = self.backbone
+        if state and "moved" in state[0]:
+            self._note_views()
+            ready, solved, used = self.travel_on(state)
+        else:
+            first = self._first(plain, pooled, state)
+            pooled = first.pooled
+            ready, solved, used = self.travel(first, state)
+        if self.settings.moves:
+            loo = self.leave_one_out_of_moved(ready, used, pretrained)
+        else:
+            loo = self.leave_one_out(ready, solved)
+        honest = loo is not None and not (self.settings.moves and self.settings.loo == "kernel")
+        told = self._report(
+            solved.solution, loo, pooled.choice, began, plan=ready.plan.sentence, point=ready.point.kind
         )
-        if self.device.type == "cuda" and self.settings.batch_size is None:
-            free = available_bytes(self.device)
-            inputs.batch_size = rows_that_fit(self._parts[1], inputs.example(1), free)
-        inputs.cache_prefix(progress=self.progress)
-        inputs.keep_on_device()
-        return inputs
+        beta = loo.temperature()[0] if loo and honest else self._temperature(pooled, ready)
+        return self._assembly.of_model(ready.problem.model, solved.solution.delta, loo, beta, told)
 
-    @cached_property
-    def _parts(self) -> tuple[Any, Any]:
-        return linearized_body(self.backbone.body.to(device=self.device, dtype=self.dtype), self.settings.linearize)
+    def _first(self, plain: Pooled, pooled: Pooled, state: State | None) -> Prepared:
+        """The problem at the pretrained weights; all that is chosen is chosen here."""
+        outline = self.outline(plain) if pooled is plain else self._with_bearable_views(plain, pooled, bool(state))
+        self.progress.say(outline.plan.sentence)
+        self._note_views()
+        ready = self.prepare(outline, Ridge(**state[1]["ridge"]) if state else None)
+        total, of = float(self.rows.weights.sum()), "body" if self.settings.form == "centred" else "model"
+        self.choices += choices.of_weight_decay(ready.pooled.choice, total, "head")
+        self.choices += choices.of_weight_decay(ready.choice, total, of)
+        return ready
 
-    @cached_property
-    def rows(self) -> Rows:
-        """Targets, weights and groups of the rows."""
-        return Rows(self.images, self.settings.alpha, self.device)
+    def _note_views(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint = self.checkpoint.with_more({}, {"views": self.preprocess.views})
 
-    # --- the stages ---------------------------------------------------------------------------------------------------
+    def _temperature(self, pooled: Pooled, ready: Prepared) -> float:
+        """Of the probabilities, without out-of-sample outputs of the model: by the kernels it was chosen by.
 
-    def pool(self) -> Pooled:
-        """Features and closed-form head under the pooling that is kept, which from here on is the backbone's."""
-        s, module, cuda = self.settings, self._parts[1].module, self.device.type == "cuda"
-        found = self.world.first(lambda: (p := find_average_pool(module, self.inputs.example())) and asdict(p))
-        wanted = candidates(
-            s.pooling,
-            AveragePool(**found) if found else None,
-            s.pool_channels,
-            self.backbone.name,
-            len(self.inputs),
-            self.dtype.itemsize,
-            min(self.world.every(self._memory())) // 2,
-            cuda,
-        )
-        if wanted.note:
-            self.progress.say(wanted.note)
-        tried = try_poolings(wanted, self.backbone, self._parts[1], self._features_of, self._judged, self.world)
-        kept = best(tried, self.world)
-        self._use(kept.backbone)
-        self.pooling = kept.name
-        self.choices += choices.of_pooling(tried, kept)
-        self.choices += choices.of_weight_decay(kept.choice, float(self.rows.weights.sum()), "head")
-        return kept
-
-    def _features_of(self, backbone: Backbone, moment: ChannelMoment | None) -> Tensor:
-        self._use(backbone)
-        with self._timed("features"):
-            return self.features(moment)
-
-    def _judged(self, features: Tensor) -> tuple[Head, Choice]:
-        with self._timed("head"):
-            head = self.closed_form_head(features)
-            judge = self.rows.judge
-            return head, choose_ridge(lambda _: head.ridge, head.residual, judge, [1.0], self._fixed_mu())
-
-    def _use(self, backbone: Backbone) -> None:
-        """Another pooling; what comes before it, and so the rows' inputs, stays the same."""
-        if backbone is not self.backbone:
-            self.backbone = backbone
-            for made in ("_parts", "engine"):
-                self.__dict__.pop(made, None)
-
-    def features(self, moment: ChannelMoment | None = None) -> Tensor:
-        """z (n, p) of all rows; the moment, if there is one, is added up on the way."""
-        out = None
-        total = len(self.inputs.own) * self.images.n_views
-        with self.progress.stage("features", total=total, unit="images") as stage:
-            for rows, x in self.inputs.batches():
-                with matmul_precision(fast=False):
-                    z = self._parts[1].value(x)
-                out = z.new_zeros(len(self.inputs), z.shape[1]) if out is None else out
-                out[rows] = z
-                if moment is not None:
-                    moment.add(self.rows.weights[rows])
-                stage.advance(len(rows))
-        assert out is not None
-        return self.world.sum_(out)
-
-    def closed_form_head(self, features: Tensor) -> Head:
-        """The factorised head problem."""
-        return Head.of(
-            features, self.rows.targets - self.rows.constant, self.rows.weights, self.rows.groups.to(self.device)
-        )
-
-    def point(self, head: Head, mu: float) -> Point:
-        """The head(s) at the linearisation point."""
-        return self._point_of(head, mu, self._folds)
-
-    def _point_of(self, head: Head, mu: float, fold: Tensor) -> Point:
-        if self.settings.head == "random":
-            return random_point(head, self.settings.seed)
-        if self.settings.head == "probe" or int(fold.max()) == 0:  # one fold has no others to be fitted on
-            return probe_point(head, mu)
-        return crossfit_point(head, mu, fold)
-
-    @cached_property
-    def _folds(self) -> Tensor:
-        """(n,) fold of every row."""
-        labels = self.rows.labels.repeat_interleave(self.images.n_views)
-        return stratified_folds(self.rows.groups, labels, seed=self.settings.seed)
-
-    def problem(self, point: Point) -> Problem:
-        """The quadratic problem, still without ridge strengths."""
-        heads = self.world.spread_(point.heads.to(device=self.device, dtype=self.dtype))
-        model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.rows.constant)
-        fold = point.fold.to(self.device)
-        return Problem(
-            model,
-            self.inputs,
-            self.rows.targets.to(self.dtype),
-            self.rows.weights.to(self.dtype),
-            fold,
-            Ridge(1.0, 1.0),
-        )
-
-    def plan(self, problem: Problem) -> Plan:
-        """Solver and cost, by timing this process."""
-        draws = draws_for(self.settings.draws, len(self.images))
-        rates = Rates.measure(problem, self.engine.fast(problem), draws).together(self.world.size)
-        refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
-        return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
-
-    def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
-        """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
-        if chosen.solver == "dense":
-            budget = chosen.jacobian_bytes
-            return exact_kernels(problem, features, self.rows.groups, budget=budget, progress=self.progress)
-        return averaged_kernels(
-            problem,
-            features,
-            self.rows.groups,
-            budget=chosen.jacobian_bytes,
-            most_samples=MOST_SAMPLES // self.images.n_views,
-            seed=self.settings.seed,
-            progress=self.progress,
-        )
-
-    def choose(self, kernels: Kernels, head_mu: float, fixed: Ridge | None) -> Choice:
-        """Ridge strengths by leave-one-out; what the user (or a checkpoint) fixed is only evaluated.
-
-        In the centred form the head keeps the strength that is best for it alone, which its exact leave-one-out
-        knows, and the body's is chosen beside it.
+        Around a moved network these flatter, and the closed-form head at the pretrained weights stands in.
         """
-        mus, omegas = self._fixed_mu(), kernels.ratios()
-        if fixed is not None:
-            mus, omegas = [fixed.head], [fixed.body / fixed.head]
-        elif self.settings.form == "w0":
-            omegas = [1.0]
-        elif mus is None:
-            mus = [head_mu]
-        if fixed is None and self.settings.body_weight_decay != "auto":
-            mus = mus or [head_mu]
-            omegas = [float(self.settings.body_weight_decay) * float(self.rows.weights.sum()) / mus[0]]
-        judge = self.rows.judge.of(kernels.samples)
-        return choose_ridge(kernels.factorise, kernels.residual, judge, omegas, mus, self.progress)
+        if not self.settings.moves:
+            return temperature(ready.kernels, ready.choice, self.rows)
+        judge = self.rows.judge
+        return fit_temperature(judge.outputs(pooled.choice.e_loo), judge.labels, judge.weights)[0]
 
-    @cached_property
-    def engine(self) -> Engine:
-        """Faster passes for the solve."""
-        return Engine(self._parts[1], self.settings, self.inputs.example(), self.progress.say)
+    def _resumed(self) -> State | None:
+        """What the checkpoint holds, where it is to be continued; a head alone has none."""
+        wanted = self.resume and self.settings.solver != "head"
+        return resumed(self.checkpoint if wanted else None, self.dtype, self.world, self.progress.say)
 
-    # --- results ------------------------------------------------------------------------------------------------------
+    def views(self, plain: Pooled, fixed: str | None = None) -> Pooled:
+        """`--views auto`: mirrored views where they gain enough, or what a checkpoint ``fixed``."""
+        s, n = self.settings, len(self.inputs)
+        may = s.views == "auto" and self.preprocess.views == "none" and s.augment == "none" and has_pixels(self.images)
+        if not may or fixed == "none":
+            return plain
+        memory = min(self.world.every(self._memory())) // 2
+        cuda = self.device.type == "cuda"
+        against = reason_against(2 * n, plain.features.shape[1], self.dtype.itemsize, memory, cuda)
+        if against and fixed is None:
+            self.progress.say(against)
+            return plain
+        other = self.mirrored(plain)
+        keep = fixed == "flip" or self.world.first(lambda: worth_it(plain.choice.best, other.choice.best))
+        if fixed is None:
+            why = "" if keep else "flip gains too little"
+            self.choices.append(choices.of_views(plain, other, "flip" if keep else "none", why))
+        if keep:
+            self.show("flip")
+        return other if keep else plain
 
-    def refits(self, fast: Problem, head: Head, kfac: KFAC | None, mu: float) -> LeaveOneOut:
-        """Out-of-sample outputs from a model without each fold, or without each of the first few."""
-        every = int(self._folds.max()) + 1
-        folds = every if self.settings.loo == "folds" else folds_needed(self._folds)
-        refits = Refits(fast, head, lambda part, fold: self._point_of(part, mu, fold), kfac)
-        outputs = refits.outputs(self._folds, folds, progress=self.progress)
-        note = f"by refits without each of {every} folds"
-        if folds < every:
-            note = f"by refits without {folds} of {every} folds; --loo folds takes all"
-        by_sample = average_views(outputs, self.images.n_views).cpu()
-        return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
+    def _with_bearable_views(self, plain: Pooled, pooled: Pooled, fixed: bool) -> Outline:
+        """The problem with the mirrored views, or without them where it would be too large or take too long."""
+        try:
+            outline = self.outline(pooled)
+            if fixed or not too_dear(outline.plan):
+                return outline
+            why = f"flip: {outline.plan.sentence.partition(' (')[0]}"
+        except LQFError:
+            if fixed:
+                raise
+            why = "flip needs too much memory"
+        self.show("none")
+        self.choices[-1] |= {"kept": "none", "why": why}
+        return self.outline(plain)
 
-    def loo_bias(self, point: Point, head: Head, features: Tensor, choice: Choice, chosen: Plan) -> float | None:
-        """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
-        if point.kind != "probe":
-            return None
-        blind = self.kernels(self.problem(crossfit_point(head, choice.mu, self._folds)), features, chosen)
-        trial = self.choose(blind, choice.mu, Ridge(choice.mu, choice.mu * choice.omega)).best
-        return trial.error - choice.best.error
-
-    def _finish_head(self, head: Head, choice: Choice, began: float) -> Fitted:
-        v = head.solve(choice.mu)
-        relative = head.relative_residual(v, choice.mu)
-        sentence = f"closed form: relative residual {relative:.1e} after one pass over the data"
-        certificate = Certificate(relative, float("nan"), 1, True, sentence)
-        ridge = Ridge(choice.mu, choice.mu)
-        solution = Solution(v.reshape(-1), ridge, "head", "exact", certificate)
+    def _finish_head(self, pooled: Pooled, began: float) -> Fitted:
+        head, choice = pooled.head, pooled.choice
+        self.choices += choices.of_weight_decay(choice, float(self.rows.weights.sum()), "head")
+        solution = head_solution(head, choice.mu)
         loo = LeaveOneOut(
             self.rows.judge.outputs(choice.e_loo).cpu(), self.rows.labels, self.rows.judge.weights, "exact"
         )
         told = self._report(solution, loo, choice, began, point=None, plan="head: closed form")
-        return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, loo.temperature()[0], told)
+        return self._assembly.of_head(solution.delta.view(head.residual.shape[1], -1), loo, loo.temperature()[0], told)
 
-    def _fitted(
-        self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, beta: float, told: dict[str, Any]
-    ) -> Fitted:
-        samples = self.images.samples
-        train = TrainingTable(samples.ids, samples.labels, samples.weights, samples.groups, self.images.hashes)
-        head, point, delta = (t.detach().to("cpu", self.dtype) for t in (head, point, delta))
-        return Fitted(
-            backbone=self.backbone,
-            preprocess=self.preprocess,
-            classes=samples.classes,
-            alpha=self.settings.alpha,
-            constant=self.rows.constant,
-            head=head,
-            point=point,
-            stage=self.settings.linearize,
-            delta=delta,
-            beta=beta,
-            train=train,
-            loo=loo,
-            report=told,
-        )
+    @property
+    def _assembly(self) -> Assembly:
+        return Assembly(self.settings, self.backbone, self.preprocess, self.rows)
 
     def _report(
         self,
@@ -387,6 +155,8 @@ class Fit:
             "point": point,
             "form": self.settings.form,
             "pooling": self.pooling,
+            "views": self.preprocess.views,
+            "moved": self.backbone.spec.get("moved"),
             "choices": self.choices,
             **report.of_solution(solution, float(self.rows.weights.sum())),
             **report.of_leave_one_out(loo),
@@ -397,23 +167,3 @@ class Fit:
             "stages": {k: round(v, 3) for k, v in self.seconds.items()},
             "seconds": time.perf_counter() - began,
         }
-
-    # --- small things -------------------------------------------------------------------------------------------------
-
-    def _fixed_mu(self) -> list[float] | None:
-        """μ = λ·Σs where the user fixed the weight decay."""
-        decay = self.settings.weight_decay
-        return None if decay == "auto" else [float(decay) * float(self.rows.weights.sum())]
-
-    def _memory(self) -> int:
-        """Free bytes on the device; processes on one machine share its main memory."""
-        free = available_bytes(self.device)
-        return free if self.device.type == "cuda" else free // self.world.local_size
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began

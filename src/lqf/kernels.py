@@ -64,8 +64,12 @@ class Kernels:
 
     def ratios(self) -> Sequence[float]:
         """Candidates for ω = μ_body/μ_head."""
-        unit = float(self.body.trace() / self.head.trace())
-        return [unit * x for x in RATIOS]
+        return [self.unit * x for x in RATIOS]
+
+    @property
+    def unit(self) -> float:
+        """tr K_body / tr K_head, the natural unit of ω."""
+        return float(self.body.trace() / self.head.trace())
 
 
 def exact_kernels(

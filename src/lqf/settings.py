@@ -11,8 +11,9 @@ from lqf.errors import LQFError
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "solver": ("auto", "head", "dense", "pcg", "sgd", "adam"),
+    "views": ("auto", "none", "flip", "five", "ten"),
     "pooling": ("auto", "avg", "bilinear"),
-    "head": ("crossfit", "probe", "random"),
+    "head": ("crossfit", "probe", "random", "heavy", "means", "several"),
     "form": ("centred", "w0"),
     "augment": ("none", "crop", "resized"),
     "preconditioner": ("kfac", "none"),
@@ -30,6 +31,9 @@ class Settings:
     Attributes:
         solver: "auto" lets the planner choose between "dense" and "pcg"; "head" trains the last layer only; "sgd" and
             "adam" are the paper's mini-batch modes.
+        views: the fixed views of every image, in training and in predictions: "none", its centre; "flip", that and its
+            mirror image; "five" and "ten" crops; "auto" keeps the mirror image where leave-one-out says that it helps
+            (`lqf.choose_views`).
         pooling: how the last feature map becomes features: "avg", its mean; "bilinear", the root of its covariance
             (`lqf.pooling`); "auto" tries both with the closed-form head and keeps the better one by leave-one-out.
             Networks that do not end in an average keep their own pooling.
@@ -39,6 +43,8 @@ class Settings:
         head: the head at the linearisation point (see `lqf.point`).
         form: "centred" penalises the head around zero, with two ridge strengths; "w0" is the single λ around w0.
         linearize: "all", or the first stage of the backbone whose weights may change.
+        relinearize: how many times the network is moved to its solution, w0 + δ, and linearised and solved again there.
+        finetune_first: epochs of ordinary fine-tuning before the network is linearised.
         alpha: scale of the one-hot targets.
         augment: random augmentation, for "sgd" and "adam".
         preconditioner: of "pcg"; "none" is for comparison.
@@ -48,8 +54,8 @@ class Settings:
         tol: relative residual at which PCG stops.
         max_passes: products with H after which PCG gives up, true residuals included.
         epochs: of "sgd" and "adam".
-        learning_rate: of "sgd" and "adam"; None: the solver's own.
-        minibatch: of "sgd" and "adam".
+        learning_rate: of "sgd", "adam" and ``finetune_first``; None: their own.
+        minibatch: of "sgd", "adam" and ``finetune_first``.
         draws: random output draws per sample for K-FAC; None: every output exactly.
         batch_size: rows per batch of a pass; None: by device.
         dtype: floating-point type of everything that is reported.
@@ -59,6 +65,7 @@ class Settings:
     """
 
     solver: str = "auto"
+    views: str = "auto"
     pooling: str = "auto"
     pool_channels: int = 256
     weight_decay: float | str = "auto"
@@ -66,6 +73,8 @@ class Settings:
     head: str = "crossfit"
     form: str = "centred"
     linearize: str = "all"
+    relinearize: int = 0
+    finetune_first: int = 0
     alpha: float = 15.0
     augment: str = "none"
     preconditioner: str = "kfac"
@@ -98,6 +107,16 @@ class Settings:
                 f"augment {self.augment!r} draws new images in every epoch and needs solver `sgd` or `adam`; "
                 "the other solvers take a fixed set of `views`"
             )
+        if self.moves and self.solver == "head":
+            raise LQFError(
+                "relinearize and finetune_first move the network, and solver `head` leaves it as it is; "
+                "use `auto`, `dense` or `pcg`"
+            )
+
+    @property
+    def moves(self) -> bool:
+        """Whether the network is linearised at weights that have seen the labels."""
+        return self.relinearize > 0 or self.finetune_first > 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -126,5 +145,6 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("learning_rate",), lambda v: v is None or _is_positive(v), "it must be a positive number, or None"),
     (("epochs", "minibatch", "max_passes", "pool_channels"), _is_count, "it must be a whole number, 1 or more"),
     (("draws", "batch_size"), lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None"),
+    (("relinearize", "finetune_first"), lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more"),
     (("seed",), _is_whole, "it must be a whole number"),
 )

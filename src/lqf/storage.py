@@ -2,6 +2,7 @@
 
     model.json           format, backbone (name, hashes), preprocessing, classes, settings, report, hashes of the rest
     weights.safetensors  head, point, delta, leave-one-out outputs, the reduction of a bilinear pooling
+    backbone.safetensors the network's weights, where they were moved away from those that its name stands for
     samples.csv          id, label, weight, group, sha256 of every training sample
 
 Loading checks every hash; nothing is ever unpickled.
@@ -25,7 +26,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from lqf.backbones import rebuild_backbone
+from lqf.backbones import Backbone, rebuild_backbone
+from lqf.backbones.moved import is_moved, state_of
 from lqf.backbones.pool import reduction_of
 from lqf.data import Preprocess
 from lqf.errors import LQFError
@@ -34,6 +36,7 @@ from lqf.loo import LeaveOneOut
 
 FORMAT = "lqf-model"
 VERSION = 1
+BACKBONE = "backbone.safetensors"
 
 
 def save(fitted: Fitted, path: str | Path, *, settings: dict[str, Any], overwrite: bool = False) -> None:
@@ -102,7 +105,9 @@ def load(
             raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
     try:
         tensors = load_file(path / "weights.safetensors")
-        return _assemble(path, meta, tensors, backbone, weights), meta["settings"]
+        state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
+        rebuilt = _rebuilt(path, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
+        return _assemble(path, meta, tensors, rebuilt), meta["settings"]
     except (KeyError, TypeError, SafetensorError) as error:
         raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
 
@@ -115,6 +120,11 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
     if reduction is not None:
         tensors["reduction"] = reduction.cpu()
     save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "weights.safetensors")
+    names = ["weights.safetensors", "samples.csv"]
+    if is_moved(fitted.backbone):
+        state = state_of(fitted.backbone.body)
+        save_file({k: v.detach().cpu().contiguous().clone() for k, v in state.items()}, folder / BACKBONE)
+        names.append(BACKBONE)
     _write_samples(fitted, folder / "samples.csv")
     meta = {
         "format": FORMAT,
@@ -129,7 +139,7 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
         "loo": None if fitted.loo is None else {"level": fitted.loo.level, "note": fitted.loo.note},
         "settings": settings,
         "report": fitted.report,
-        "files": {n: _sha256(folder / n) for n in ("weights.safetensors", "samples.csv")},
+        "files": {n: _sha256(folder / n) for n in names},
     }
     meta = _finite(meta)
     meta["sha256"] = _digest(meta)
@@ -175,23 +185,33 @@ def _read_json(path: Path) -> dict[str, Any]:
     return meta
 
 
+def _rebuilt(
+    path: Path,
+    spec: dict[str, Any],
+    module: nn.Module | None,
+    weights: str | Path | None,
+    reduction: torch.Tensor | None,
+    state: dict[str, torch.Tensor] | None,
+) -> Backbone:
+    if module is None and spec["name"].startswith("module:"):
+        raise LQFError(f"`{path}` stands on a network of your own ({spec['name'][7:]}); give it again with backbone=")
+    return rebuild_backbone(spec, module=module, weights=weights, reduction=reduction, state=state)
+
+
 def _assemble(
     path: Path,
     meta: dict[str, Any],
     tensors: dict[str, torch.Tensor],
-    module: nn.Module | None,
-    weights: str | Path | None,
+    backbone: Backbone,
 ) -> Fitted:
-    spec, classes = meta["backbone"], tuple(meta["classes"])
-    if module is None and spec["name"].startswith("module:"):
-        raise LQFError(f"`{path}` stands on a network of your own ({spec['name'][7:]}); give it again with backbone=")
+    classes = tuple(meta["classes"])
     train = _read_samples(path / "samples.csv", classes)
     loo = None
     if meta["loo"] is not None:
         labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
         loo = LeaveOneOut(tensors["loo"], labels, w, meta["loo"]["level"], meta["loo"]["note"])
     return Fitted(
-        backbone=rebuild_backbone(spec, module=module, weights=weights, reduction=tensors.get("reduction")),
+        backbone=backbone,
         preprocess=Preprocess.from_dict(meta["preprocess"]),
         classes=classes,
         alpha=meta["alpha"],

@@ -10,9 +10,9 @@ import pytest
 
 from cli.conftest import CLASSES, HEAD, TINY, tree
 from lqf.cli.app import make_parser
-from lqf.cli.fit import VIEWS
 from lqf.data.preprocess import Views
 from lqf.estimator import LQFClassifier
+from lqf.settings import CHOICES
 
 PROMISED = {"n", "classes", "solver", "weight_decay", "loo_error", "loo_level", "relative_residual", "seconds", "run"}
 
@@ -62,7 +62,7 @@ def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
     everything += " --batch-size 1 --preconditioner kfac"
     given = set(vars(make_parser().parse_args(["fit", "TRAIN", "-o", "RUN", *everything.split()]))) - set(args)
     assert given <= set(inspect.signature(LQFClassifier).parameters)
-    assert set(VIEWS) == set(get_args(Views))
+    assert CHOICES["views"] == ("auto", *get_args(Views))
 
 
 def test_limit_per_class_and_a_manifest(lqf, photos):
@@ -132,10 +132,12 @@ def test_every_automatic_choice_is_told_in_one_line(lqf, photos):
     lines = called.out.split("Chosen by leave-one-out:\n")[1].split("\n\n")[0].splitlines()
     assert [line.strip().partition(":")[0] for line in lines] == [
         "pooling",
+        "views",
         "weight decay (head)",
         "weight decay (body)",
     ]
     assert re.fullmatch(r"  pooling: avg [\d.]+%, bilinear [\d.]+%; kept (avg|bilinear)", lines[0])
+    assert re.fullmatch(r"  views: none [\d.]+%, flip [\d.]+%; kept (flip|none \(flip gains too little\))", lines[1])
     assert all("; kept " in line for line in lines)
     assert max(map(len, called.out.splitlines())) <= 80
     called = lqf("evaluate", "run", photos / "test")

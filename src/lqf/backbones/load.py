@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from lqf.backbones.base import Backbone
 from lqf.backbones.builtin import BUILTIN, load_builtin
 from lqf.backbones.foreign import INSTALL, load_module, load_timm, load_torchvision
+from lqf.backbones.moved import with_state
 from lqf.backbones.pool import with_bilinear_pool
 from lqf.errors import LQFError
 
@@ -52,21 +54,46 @@ def rebuild_backbone(
     weights: str | Path | None = None,
     module: nn.Module | None = None,
     reduction: Tensor | None = None,
+    state: Mapping[str, Tensor] | None = None,
 ) -> Backbone:
-    """Make the backbone a spec describes and verify that it has the same weights.
+    """Make the backbone a spec describes and verify that it has the same weights, or give it its moved ones.
 
     Args:
         spec: `Backbone.spec` of the original.
         weights: Where the weights file is now, if it has moved.
         module: The network, where the original was given as an nn.Module.
         reduction: Of a bilinear pooling that reduces its channels.
+        state: Weights of a network that was moved away from those its name stands for; these are not needed then.
     """
+    backbone = _as_moved(spec, module) if "moved" in spec else _as_published(spec, weights, module)
+    pooling = spec.get("pooling")
+    if pooling is not None:
+        backbone = with_bilinear_pool(backbone, pooling["module"], reduction, pooling["channels"])
+    if "moved" not in spec:
+        return backbone
+    return replace(with_state(backbone, state or {}), spec=spec)
+
+
+def _as_moved(spec: dict[str, Any], module: nn.Module | None) -> Backbone:
+    """The architecture, with any weights."""
+    given = {"leaky": spec["leaky"], "seed": spec.get("seed", 0)}
+    if spec["source"] == "module" or spec["name"].startswith("module:"):
+        return load_backbone(_own_network(spec, module), **given)
+    return load_backbone(spec["name"], weights="random", **given)
+
+
+def _own_network(spec: dict[str, Any], module: nn.Module | None) -> nn.Module:
+    if module is None:
+        raise LQFError(f"this model stands on a network of your own ({spec['name'][7:]}): give it again with module=.")
+    return module
+
+
+def _as_published(spec: dict[str, Any], weights: str | Path | None, module: nn.Module | None) -> Backbone:
+    """The network under its name, with the weights it had."""
     given = {"leaky": spec["leaky"], "seed": spec.get("seed", 0)}
     name = spec["name"]
     if spec["source"] == "module" or name.startswith("module:"):
-        if module is None:
-            raise LQFError(f"this model stands on a network of your own ({name[7:]}): give it again with module=.")
-        backbone = load_backbone(module, weights=weights, **given)
+        backbone = load_backbone(_own_network(spec, module), weights=weights, **given)
     elif module is not None:
         raise LQFError(f"this model stands on `{name}`, which is loaded by its name; give no network of your own.")
     elif spec["source"] == "random":
@@ -77,10 +104,7 @@ def rebuild_backbone(
     if not same_file and spec["state_sha256"] != backbone.spec["state_sha256"]:
         wanted = f"the file `{spec['file']}` with sha256 {spec['sha256']}" if "sha256" in spec else "the weights it had"
         raise LQFError(f"`{name}` has other weights than the saved model was fitted with; it needs {wanted}.")
-    pooling = spec.get("pooling")
-    if pooling is None:
-        return backbone
-    return with_bilinear_pool(backbone, pooling["module"], reduction, pooling["channels"])
+    return backbone
 
 
 def _last_place(spec: dict[str, Any]) -> str | None:

@@ -15,7 +15,6 @@ from lqf.progress import Progress
 from lqf.settings import CHOICES
 
 SUMMARY = "fine-tune a backbone on a folder of images"
-VIEWS = ("none", "flip", "five", "ten")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--squash", action="store_true", help="resize to a square, as the paper does, instead of cutting the middle out"
     )
-    group.add_argument("--views", choices=VIEWS, help="fixed views of every image (default: only its centre)")
+    _choice(group, "views", "fixed views of every image; auto: its mirror image too, where leave-one-out gains by it")
     group.add_argument(
         "--limit-per-class", type=int, metavar="K", help="use at most K images of every class, chosen by --seed"
     )
@@ -52,6 +51,8 @@ def _add_problem(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--linearize", metavar="STAGE", help="first stage whose weights may change (default: all)")
     _choice(group, "pooling", "mean of the last feature map, or root of its covariance; auto: by leave-one-out")
     _value(group, "pool_channels", int, "principal channels of bilinear pooling")
+    _value(group, "relinearize", int, "move the network to its solution and solve again there, so many times")
+    _value(group, "finetune_first", int, "epochs of ordinary fine-tuning before the network is linearised")
     _choice(group, "head", "the head at the linearisation point")
     _choice(group, "form", "penalise the head around 0 or, as in the paper, around w0")
     group.add_argument("--weight-decay", type=options.decay, metavar="λ", help="a number, or auto: by leave-one-out")
@@ -65,8 +66,10 @@ def _add_solver(group: argparse._ArgumentGroup) -> None:
     _value(group, "tol", float, "relative residual at which pcg stops")
     _value(group, "max_passes", int, "products after which pcg gives up")
     _value(group, "epochs", int, "of sgd and adam")
-    _value(group, "minibatch", int, "images per step of sgd and adam")
-    group.add_argument("--learning-rate", type=float, metavar="η", help="of sgd and adam (default: the solver's own)")
+    _value(group, "minibatch", int, "images per step of sgd, adam and --finetune-first")
+    group.add_argument(
+        "--learning-rate", type=float, metavar="η", help="of sgd, adam and --finetune-first (default: their own)"
+    )
     _choice(group, "augment", "random views, for sgd and adam")
     _choice(group, "precision", "of the products inside pcg; what is reported is measured in float32")
     _choice(group, "compile", "compile those products; auto: on a GPU, where it saves time")
@@ -151,6 +154,7 @@ def show(result: dict[str, Any]) -> str:
             ("leave-one-out error", _leave_one_out(result)),
             ("  of the head alone", "" if result["solver"] == "head" else percent(result["head_loo_error"])),
             ("solver", _solver(result)),
+            ("linearised at", _moved(result["moved"])),
             ("relative residual", _residual(result)),
             ("weight decay", _weight_decay(result)),
             ("skipped", counted(len(result["skipped"]), "image") if result["skipped"] else ""),
@@ -177,7 +181,8 @@ def _choice_line(choice: dict[str, Any]) -> str:
     tried, kept = choice["tried"], choice["kept"]
     if isinstance(tried, dict):
         shown = ", ".join(f"{name} {percent(t['loo_error'])}" for name, t in tried.items())
-        return f"{choice['what']}: {shown}; kept {kept}"
+        why = f" ({choice['why']})" if choice.get("why") else ""
+        return f"{choice['what']}: {shown}; kept {kept}{why}"
     decays, errors = [t["weight_decay"] for t in tried], [t["loo_error"] for t in tried]
     ends = f"{choice['what']}: {decays[0]:.2g}–{decays[-1]:.2g}"
     line = f"{ends}: {' '.join(f'{100 * e:.1f}' for e in errors)}%; kept {kept:.2g}"
@@ -197,6 +202,17 @@ def _leave_one_out(result: dict[str, Any]) -> str:
         return "not known for this many images and classes; evaluate on labelled test images"
     level = ", ".join(filter(None, [result["loo_level"], result["loo_note"]]))
     return f"{percent(result['loo_error'])} ({level})"
+
+
+def _moved(how: dict[str, Any] | None) -> str:
+    """Where the network was moved to, if it was."""
+    if not how:
+        return ""
+    tuned = f"after {counted(how['epochs'], 'epoch')} of fine-tuning" if "epochs" in how else ""
+    steps = how.get("steps", [])
+    lengths = ", ".join(f"{length:.2g}" for length in steps)
+    walked = f"after {counted(len(steps), 'step')} of length {lengths}" if steps else ""
+    return ", ".join(filter(None, [tuned, walked]))
 
 
 def _residual(result: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ Example:
 from lqf.data.check import check_trainable
 from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
+from lqf.data.parts import has_pixels, select_images, with_views
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
 from lqf.data.samples import Samples
 from lqf.data.shards import gather_images, held, open_shard
@@ -23,10 +24,13 @@ __all__ = [
     "Samples",
     "check_trainable",
     "gather_images",
+    "has_pixels",
     "held",
     "load_samples",
     "load_unlabelled",
     "normalize",
     "open_images",
     "open_shard",
+    "select_images",
+    "with_views",
 ]

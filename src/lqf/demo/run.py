@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 import lqf
+from lqf.data import with_views
 from lqf.demo import solar
 from lqf.demo.figures import composition, model_figures, suspicious
 from lqf.demo.folder import FORMAT, check_output, output_folder, write_manifest
@@ -113,7 +114,7 @@ def run_demo(
 def _fit_and_test(
     models: dict[str, LQFClassifier], train: Sequence[Cell], test: Sequence[Cell], clock: Clock, progress: Progress
 ) -> dict[str, np.ndarray]:
-    """Fit all; which test cells each gets wrong, (n_test,) bool. All see the same pixels of the test cells."""
+    """Fit all; which test cells each gets wrong, (n_test,) bool. All see the same test cells."""
     for key, model in models.items():
         progress.say(DOES[key])
         with clock.stage(f"{NAMES[key]}: fit") as stage:
@@ -125,7 +126,8 @@ def _fit_and_test(
     wrong = {}
     for key, model in models.items():
         with clock.stage(f"{NAMES[key]}: test"):
-            wrong[key] = model.scores(images, progress=progress)[0] != images.samples.labels
+            seen = with_views(images, model.fitted_.preprocess)
+            wrong[key] = model.scores(seen, progress=progress)[0] != images.samples.labels
     return wrong
 
 

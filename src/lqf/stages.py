@@ -1,0 +1,222 @@
+"""The stages of a fit from the closed-form head on, each a method; `lqf.fit` puts them in order."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from lqf.choose_pooling import Pooled
+from lqf.curvature import KFAC
+from lqf.curvature.preconditioner import draws_for
+from lqf.engine import Engine
+from lqf.featured import Featured
+from lqf.folds import stratified_folds
+from lqf.iterate import Iterate
+from lqf.kernels import Kernels, averaged_kernels, exact_kernels
+from lqf.loo import LeaveOneOut, average_views
+from lqf.model import LinearModel
+from lqf.moving import Strengths
+from lqf.objective import Problem, Ridge
+from lqf.out_of_sample import from_kernels, way_to_leave_out
+from lqf.point import Point, blind_point, make_point
+from lqf.refits import Refits, folds_needed
+from lqf.resuming import State
+from lqf.ridges import choose_strengths
+from lqf.solution import Solution
+from lqf.solvers import Dense, Head
+from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
+from lqf.tune import Choice
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A problem without ridge strengths.
+
+    Attributes:
+        pooled: features and closed-form head.
+        point: the heads at the linearisation point.
+        problem: around it.
+        plan: how it will be solved.
+    """
+
+    pooled: Pooled
+    point: Point
+    problem: Problem
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Prepared(Outline):
+    """A problem with ridge strengths, ready to be solved.
+
+    Attributes:
+        kernels: from which the strengths come.
+        choice: of the strengths.
+    """
+
+    kernels: Kernels
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A solution, and what refits need: the problem with fast products, and the preconditioner."""
+
+    outline: Outline
+    solution: Solution
+    fast: Problem | None = None
+    kfac: KFAC | None = None
+
+
+@dataclass
+class Stages(Featured):
+    """From the closed-form head to the optimum and to leave-one-out."""
+
+    def point(self, head: Head, mu: float) -> Point:
+        """The head(s) at the linearisation point."""
+        return self._point_of(head, mu, self._folds)
+
+    def _point_of(self, head: Head, mu: float, fold: Tensor) -> Point:
+        return make_point(self.settings.head, head, mu, fold, self.settings.seed)
+
+    @cached_property
+    def _folds(self) -> Tensor:
+        """(n,) fold of every row."""
+        labels = self.rows.labels.repeat_interleave(self.images.n_views)
+        return stratified_folds(self.rows.groups, labels, seed=self.settings.seed)
+
+    def problem(self, point: Point) -> Problem:
+        """The quadratic problem, still without ridge strengths."""
+        heads = self.world.spread_(point.heads.to(device=self.device, dtype=self.dtype))
+        model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.rows.constant)
+        fold = point.fold.to(self.device)
+        return Problem(
+            model,
+            self.inputs,
+            self.rows.targets.to(self.dtype),
+            self.rows.weights.to(self.dtype),
+            fold,
+            Ridge(1.0, 1.0),
+        )
+
+    def plan(self, problem: Problem) -> Plan:
+        """Solver and cost, by timing this process."""
+        draws = draws_for(self.settings.draws, len(self.images))
+        rates = Rates.measure(problem, self.engine.fast(problem), draws).together(self.world.size)
+        refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
+        return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
+
+    def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
+        """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
+        if chosen.solver == "dense":
+            budget = chosen.jacobian_bytes
+            return exact_kernels(problem, features, self.rows.groups, budget=budget, progress=self.progress)
+        return averaged_kernels(
+            problem,
+            features,
+            self.rows.groups,
+            budget=chosen.jacobian_bytes,
+            most_samples=MOST_SAMPLES // self.images.n_views,
+            seed=self.settings.seed,
+            progress=self.progress,
+        )
+
+    def choose(self, kernels: Kernels, head_mu: float, fixed: Ridge | None) -> Choice:
+        """Ridge strengths by leave-one-out; what the user (or a checkpoint) fixed is only evaluated."""
+        return choose_strengths(self.settings, self.rows, kernels, head_mu, fixed, self.progress)
+
+    def outline(self, pooled: Pooled) -> Outline:
+        """From features to a plan."""
+        point = self.point(pooled.head, pooled.choice.mu)
+        problem = self.problem(point)
+        with self._timed("planning"):
+            chosen = Plan(**self.world.first(lambda: asdict(self.plan(problem))))
+        return Outline(pooled, point, problem, chosen)
+
+    def prepare(self, outline: Outline, fixed: Ridge | Strengths | None = None) -> Prepared:
+        """Kernels, and the ridge strengths by them."""
+        pooled, problem = outline.pooled, outline.problem
+        with self._timed("kernel"):
+            kernels = self.kernels(problem, pooled.features, outline.plan)
+        with self._timed("weight decay"):
+            if isinstance(fixed, Strengths):
+                total = float(self.rows.weights.sum())
+                fixed = fixed.at(pooled.head.ridge, kernels, self.settings, total).ridge
+            choice = self.choose(kernels, pooled.choice.mu, fixed)
+        ridge = Ridge(choice.mu, choice.mu * choice.omega)
+        problem = problem.with_ridge(Ridge(**self.world.first(lambda: asdict(ridge))))
+        return Prepared(pooled, outline.point, problem, outline.plan, kernels, choice)
+
+    def solve(self, ready: Outline, state: State | None = None, kernels: Kernels | None = None) -> Solved:
+        """The optimum, by the planned solver; from what a checkpoint held, where there is one.
+
+        Args:
+            ready: with ridge strengths.
+            state: of the checkpoint.
+            kernels: the exact ones, where they are known; the dense dual needs them.
+        """
+        problem, features = ready.problem, ready.pooled.features
+        iterate = Iterate(self.settings, self.checkpoint, self.world, self.progress)
+        with self._timed("solve"):
+            if ready.plan.solver == "dense":
+                exact = kernels or self.kernels(problem, features, ready.plan)
+                kernel, b_norm = exact.factorise(problem.ridge.body / problem.ridge.head), exact.rhs_norm()
+                quick = self.engine.measured(problem)
+                return Solved(ready, Dense().solve(quick, features, kernel, b_norm=b_norm, progress=self.progress))
+            if ready.plan.solver == "pcg":
+                with self._timed("curvature"):
+                    kfac = iterate.curvature(problem)
+                products = ready.plan.stages["solve"] + ready.plan.stages.get("leave-one-out", 0.0)
+                fast = self.engine.fast(problem, compiled=self.engine.compiles(products))
+                measured = self.engine.measured(problem)
+                solution = iterate.pcg(measured, fast, features, ready.pooled.head.ridge, kfac, state)
+                return Solved(ready, solution, fast, kfac)
+            with self._timed("curvature"):
+                preconditioner = iterate.preconditioner(problem, features)
+            return Solved(ready, iterate.stochastic(problem, preconditioner, state))
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Faster passes for the solve."""
+        return Engine(self._parts[1], self.settings, self.inputs.example(), self.progress.say)
+
+    # --- leave-one-out ------------------------------------------------------------------------------------------------
+
+    def leave_one_out(self, ready: Prepared, solved: Solved) -> LeaveOneOut | None:
+        """Out-of-sample outputs around a fixed point; None where they were not wanted or cannot be had."""
+        with self._timed("leave-one-out"):
+            can = solved.fast is not None
+            way = way_to_leave_out(self.settings.loo, ready.kernels, len(self.images), can_refit=can)
+            if way == "folds" and solved.fast is not None:
+                try:
+                    return self.refits(ready, solved, solved.fast)
+                except FloatingPointError:  # the solve has said so
+                    return self.refits(ready, solved, self.engine.measured(ready.problem))
+            if way != "kernel":
+                return None
+            return from_kernels(ready.kernels, ready.choice, self.rows, self.loo_bias(ready))
+
+    def refits(self, ready: Prepared, solved: Solved, fast: Problem) -> LeaveOneOut:
+        """Out-of-sample outputs from a model without each fold, or without each of the first few."""
+        head, mu = ready.pooled.head, ready.choice.mu
+        every = int(self._folds.max()) + 1
+        folds = every if self.settings.loo == "folds" else folds_needed(self._folds)
+        refits = Refits(fast, head, lambda part, fold: self._point_of(part, mu, fold), solved.kfac)
+        outputs = refits.outputs(self._folds, folds, progress=self.progress)
+        note = f"by refits without each of {every} folds"
+        if folds < every:
+            note = f"by refits without {folds} of {every} folds; --loo folds takes all"
+        by_sample = average_views(outputs, self.images.n_views).cpu()
+        return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
+
+    def loo_bias(self, ready: Prepared) -> float | None:
+        """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
+        choice, head = ready.choice, ready.pooled.head
+        other = blind_point(ready.point, head, choice.mu, self._folds)
+        if other is None:
+            return None
+        blind = self.kernels(self.problem(other), ready.pooled.features, ready.plan)
+        trial = self.choose(blind, choice.mu, Ridge(choice.mu, choice.mu * choice.omega)).best
+        return trial.error - choice.best.error
