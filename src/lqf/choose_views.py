@@ -3,6 +3,7 @@
 The pooling is chosen without views; under it, the head is fitted once more with every image and its mirror image, which
 leave together and whose outputs are averaged. A second view doubles the cost of everything that follows, so it is kept
 
+- where there are at most `MOST_IMAGES`,
 - where it lowers the cross-entropy of the leave-one-out outputs by at least `GAIN` of what it is without, and
 - where the planner expects the solve to take at most `BEARABLE` seconds with it.
 
@@ -21,6 +22,8 @@ from lqf.tune import Trial
 
 GAIN = 0.02
 """Least relative gain in leave-one-out cross-entropy."""
+MOST_IMAGES = 2000
+"""Beyond so many the images show enough, and twice the time buys little."""
 BEARABLE = 600.0
 """Expected seconds of a solve with views that were not asked for."""
 
@@ -42,7 +45,7 @@ def reason_against(rows: int, features: int, item: int, memory: int, cuda: bool)
     """
     side = min(rows, features)
     need = 3 * rows * features * item + 6 * 8 * side * side
-    if side > MOST_ROWS[cuda]:
+    if rows > 2 * MOST_IMAGES or side > MOST_ROWS[cuda]:
         return f"mirrored views are not tried for {rows // 2:,} images; --views flip does"
     if need > memory:
         return f"mirrored views are not tried: their head needs {human(need)} of memory"
