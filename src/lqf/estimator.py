@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from lqf import storage
+from lqf.analysis import Analysis, Influence, Information, WhatIf
 from lqf.backbones import load_backbone
 from lqf.calibration import probabilities
 from lqf.checkpoint import Checkpoint
@@ -307,6 +308,44 @@ class LQFClassifier:
                 "fit with loo='folds' or solver='head', or use a labelled test set"
             )
         return loo
+
+    def analyse(
+        self,
+        train: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        method: str = "auto",
+        progress: Progress = SILENT,
+    ) -> Analysis:
+        """Open the training problem again, to ask what every sample does; it is kept for later questions.
+
+        Args:
+            train: the training data, where they have moved or were arrays; None: where they were at the fit.
+            y, sample_weight, groups: as given to `fit`, where ``train`` has none of its own.
+            method: "auto": as the model was fitted; "dense": exact, by the kernel of all (sample, output) pairs;
+                "pcg": by iterative solves; "kfac": the paper's approximation.
+            progress: where to report, for this analysis and all its answers.
+        """
+        raise NotImplementedError
+
+    def influence(self, images: Any, y: Any = None, **options: Any) -> Influence:
+        """Effect of leaving out every training sample (or group) on these predictions; see `Analysis.influence`."""
+        return self._analysis().influence(images, y, **options)
+
+    def information(self, validation: Any = None, y: Any = None, **options: Any) -> Information:
+        """How much every training sample tells about these images; see `Analysis.information`."""
+        return self._analysis().information(validation, y, **options)
+
+    def what_if(self, images: Any, **change: Any) -> WhatIf:
+        """Predictions of a model fitted on changed data; see `Analysis.what_if`."""
+        return self._analysis().what_if(images, **change)
+
+    def _analysis(self) -> Analysis:
+        if not hasattr(self, "analysis_"):
+            self.analyse()
+        return self.analysis_
 
     def open(self, samples: Samples, *, strict: bool = False, progress: Progress = SILENT) -> Images:
         """Decode images the way the model was fitted."""

@@ -1,0 +1,127 @@
+"""What leaving out training samples does to predictions: results of `Analysis.influence`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lqf.analysis.units import Units
+from lqf.errors import LQFError
+from lqf.solution import Level
+from lqf.targets import class_scores, decide, encode, logits
+
+Loss = Literal["cross_entropy", "squared"]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One training unit's effect: its number, its name (id or group), and what changes when it is left out."""
+
+    unit: int
+    name: str
+    change: float
+
+
+@dataclass(frozen=True)
+class Top:
+    """The units that helped most (leaving them out hurts most first) and those that harmed most."""
+
+    helpers: tuple[Effect, ...]
+    harmers: tuple[Effect, ...]
+
+
+@dataclass(frozen=True)
+class Influence:
+    """Signed effect of leaving out every unit on every output of every query.
+
+    Attributes:
+        effects: (U, Q, C) f₋S(x) − f(x): by how much each output changes when unit S is left out.
+        outputs: (Q, C) f(x), from the problem as it was fitted.
+        units: the sets of training samples that are left out.
+        query_ids: (Q,).
+        labels: (Q,) of the queries, −1 where unknown.
+        classes: names.
+        alpha, beta: scale of the targets, inverse temperature of the probabilities.
+        level: how exact the effects are.
+        note: what stands behind the level.
+    """
+
+    effects: Tensor
+    outputs: Tensor
+    units: Units
+    query_ids: tuple[str, ...]
+    labels: Tensor
+    classes: tuple[str, ...]
+    alpha: float
+    beta: float
+    level: Level
+    note: str
+
+    @property
+    def predicted(self) -> Tensor:
+        """(Q,) predicted classes."""
+        return decide(self.outputs)
+
+    def of_class(self, which: int | str | Tensor | None = None) -> Tensor:
+        """(U, Q) change of the score of one class (number, name, or one number per query); None: the predicted one."""
+        index = self.predicted if which is None else self._class_index(which)
+        without = class_scores((self.outputs + self.effects).flatten(0, 1), self.alpha).view(
+            *self.effects.shape[:2], -1
+        )
+        change = without - class_scores(self.outputs, self.alpha)
+        return change.gather(2, index.view(1, -1, 1).expand(len(change), -1, 1))[..., 0]
+
+    def of_loss(self, loss: Loss = "cross_entropy", labels: Tensor | None = None) -> Tensor:
+        """(U, Q) change of every query's loss, not linearised: its value without the unit minus its value with it.
+
+        "cross_entropy" of the calibrated probabilities, or "squared", ½‖t − f‖². Labels default to the queries' own.
+        """
+        y = self.labels if labels is None else labels
+        if bool((y < 0).any()):
+            raise LQFError("the loss needs a label for every query; give labelled images, or y=")
+        without = (self.outputs + self.effects).flatten(0, 1)
+        many = y.repeat(len(self.effects))
+        return self._loss(without, many, loss).view(self.effects.shape[:2]) - self._loss(self.outputs, y, loss)
+
+    def top(self, k: int = 10, *, query: int | str | None = None, of: str = "prediction") -> Top:
+        """The k strongest helpers and harmers of one prediction, or of all queries together.
+
+        Args:
+            k: how many of each, at most.
+            query: number or id; None: summed over all queries.
+            of: "prediction", the score of the predicted class; "loss", the cross-entropy; or the name of a class.
+        """
+        change = self.of_loss() if of == "loss" else self.of_class(None if of == "prediction" else of)
+        total = change.sum(1) if query is None else change[:, self._query_index(query)]
+        harm = total if of == "loss" else -total  # how much worse it is without the unit
+        order = torch.argsort(harm, descending=True, stable=True).tolist()
+        helpers = [i for i in order[:k] if harm[i] > 0]
+        harmers = [i for i in order[::-1][:k] if harm[i] < 0]
+        return Top(tuple(map(self._effect(total), helpers)), tuple(map(self._effect(total), harmers)))
+
+    def _effect(self, change: Tensor):  # type: ignore[no-untyped-def]
+        return lambda i: Effect(i, self.units.names[i], float(change[i]))
+
+    def _loss(self, outputs: Tensor, y: Tensor, loss: Loss) -> Tensor:
+        if loss == "squared":
+            return 0.5 * (encode(y, len(self.classes), self.alpha) - outputs).square().sum(1)
+        return torch.nn.functional.cross_entropy(self.beta * logits(outputs), y, reduction="none")
+
+    def _class_index(self, which: int | str | Tensor) -> Tensor:
+        if isinstance(which, Tensor):
+            return which
+        if isinstance(which, str):
+            if which not in self.classes:
+                raise LQFError(f"there is no class `{which}`; the model knows {', '.join(self.classes)}")
+            which = self.classes.index(which)
+        return torch.full((len(self.outputs),), which)
+
+    def _query_index(self, query: int | str) -> int:
+        if isinstance(query, int):
+            return query
+        if query not in self.query_ids:
+            raise LQFError(f"`{query}` is not among the queries; they are {', '.join(self.query_ids[:5])} …")
+        return self.query_ids.index(query)

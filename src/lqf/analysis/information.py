@@ -1,0 +1,49 @@
+"""How much every training sample tells: functional sample information."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lqf.analysis.units import Units
+from lqf.solution import Level
+
+
+@dataclass(frozen=True)
+class Information:
+    """F-SI(S) = mean over validation images x of ‖f(x) − f₋S(x)‖².
+
+    Attributes:
+        values: (U,) of every unit.
+        standard_error: (U,) where the values are sketched by random probes; None where they are not.
+        units: the sets of training samples.
+        level: how exact the values are.
+        note: what stands behind the level.
+    """
+
+    values: Tensor
+    standard_error: Tensor | None
+    units: Units
+    level: Level
+    note: str
+
+    def ranking(self) -> Tensor:
+        """(U,) numbers of the units, the most informative first."""
+        return torch.argsort(self.values, descending=True, stable=True)
+
+    def samples(self) -> Tensor:
+        """(N,) the value of every sample's unit."""
+        return self.values[self.units.member]
+
+    def keep(self, share: float) -> Tensor:
+        """Numbers of the samples to keep, in order: the most informative units until ``share`` of all samples."""
+        left = round(share * len(self.units.ids))
+        kept: list[Tensor] = []
+        for unit in self.ranking().tolist():
+            members = self.units.samples(unit)
+            if len(members) <= left:
+                kept.append(members)
+                left -= len(members)
+        return torch.cat(kept).sort()[0] if kept else torch.zeros(0, dtype=torch.long)

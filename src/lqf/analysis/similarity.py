@@ -1,0 +1,34 @@
+"""Which training samples look alike to the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lqf.solution import Level
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Cosine of the angle between samples under the model's own kernel, centred over the training set.
+
+    Attributes:
+        matrix: (N, N), 1 for two copies of one image.
+        ids: (N,).
+        level: how exact the kernel is.
+        note: which kernel it is.
+    """
+
+    matrix: Tensor
+    ids: tuple[str, ...]
+    level: Level
+    note: str
+
+    def pairs(self, least: float = 0.95, most: int = 100) -> list[tuple[int, int, float]]:
+        """(i, j, cosine) of the most similar pairs i < j, the most similar first."""
+        i, j = torch.triu_indices(len(self.matrix), len(self.matrix), 1)
+        values = self.matrix[i, j]
+        order = torch.argsort(values, descending=True, stable=True)[:most]
+        return [(int(i[k]), int(j[k]), float(values[k])) for k in order if values[k] >= least]
