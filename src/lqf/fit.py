@@ -161,6 +161,7 @@ class Fit(Journey):
             **report.of_solution(solution, float(self.rows.weights.sum())),
             **report.of_leave_one_out(loo),
             "head_loo_error": head_choice.best.error,
+            "point_ridge": head_choice.mu,
             "device": str(self.device),
             "processes": self.world.size,
             "skipped": [list(s) for s in self.images.skipped],

@@ -21,13 +21,17 @@ from lqf.progress import SILENT, Progress
 
 @dataclass
 class TrainingTable:
-    """What is kept of the training samples: enough to name them, to recognise changed files, and for leave-one-out."""
+    """What is kept of the training samples: enough to name them, to open them again, and to recognise changed files.
+
+    ``source`` is the folder or manifest as it was given to the fit; None: an array or a data set of the caller's.
+    """
 
     ids: tuple[str, ...]
     labels: np.ndarray
     weights: np.ndarray
     groups: tuple[str, ...] | None
     hashes: tuple[str, ...]
+    source: str | None = None
 
 
 @dataclass

@@ -15,6 +15,7 @@ def of_solution(solution: Solution, total_weight: float) -> dict[str, Any]:
     return {
         "solver": solution.solver,
         "level": solution.level,
+        "ridge": asdict(solution.ridge),
         "weight_decay": solution.ridge.head / total_weight,
         "body_weight_decay": None if solution.solver == "head" else solution.ridge.body / total_weight,
         "relative_residual": proof.relative_residual,

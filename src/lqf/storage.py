@@ -136,6 +136,7 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
         "constant": fitted.constant,
         "stage": fitted.stage,
         "beta": fitted.beta,
+        "train": fitted.train.source,
         "loo": None if fitted.loo is None else {"level": fitted.loo.level, "note": fitted.loo.note},
         "settings": settings,
         "report": fitted.report,
@@ -205,7 +206,7 @@ def _assemble(
     backbone: Backbone,
 ) -> Fitted:
     classes = tuple(meta["classes"])
-    train = _read_samples(path / "samples.csv", classes)
+    train = _read_samples(path / "samples.csv", classes, meta["train"])
     loo = None
     if meta["loo"] is not None:
         labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
@@ -227,7 +228,7 @@ def _assemble(
     )
 
 
-def _read_samples(path: Path, classes: tuple[str, ...]) -> TrainingTable:
+def _read_samples(path: Path, classes: tuple[str, ...], source: str | None) -> TrainingTable:
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     number = {c: i for i, c in enumerate(classes)}
@@ -238,6 +239,7 @@ def _read_samples(path: Path, classes: tuple[str, ...]) -> TrainingTable:
         np.array([float(r["weight"]) for r in rows]),
         groups if any(groups) else None,
         tuple(r["sha256"] for r in rows),
+        source,
     )
 
 
