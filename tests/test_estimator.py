@@ -28,7 +28,7 @@ def test_fit_returns_self_and_leaves_attributes_with_an_underscore() -> None:
     before = set(vars(model))
     assert model.fit(X, Y) is model
     added = set(vars(model)) - before
-    assert added == {"fitted_", "report_", "classes_"}
+    assert added == {"fitted_", "report_", "classes_", "analysis_"}
     assert model.report_["n"] == 18
 
 

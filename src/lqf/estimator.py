@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lqf import storage
-from lqf.analysis import Analysis, Influence, Information, WhatIf
+from lqf.analysis import Analysis, Influence, Information, WhatIf, open_training
 from lqf.backbones import load_backbone
 from lqf.calibration import probabilities
 from lqf.checkpoint import Checkpoint
@@ -66,6 +66,7 @@ class LQFClassifier:
         classes_: (n_classes,) class names or labels.
         report_: what the fit did: solver, weight decay, residual, leave-one-out error, times.
         fitted_: the model itself (`lqf.fitted.Fitted`).
+        analysis_: what `analyse` opened last; None: nothing yet.
     """
 
     def __init__(
@@ -240,7 +241,9 @@ class LQFClassifier:
         keep = None
         if checkpoint is not None:
             keep = Checkpoint(Path(checkpoint), self._fingerprint(images, backbone.spec, preprocess))
-        self._adopt(Fit(settings, backbone, images, preprocess, device, keep, resume, progress, world).run())
+        fitted = Fit(settings, backbone, images, preprocess, device, keep, resume, progress, world).run()
+        fitted.train.source = str(X) if isinstance(X, str | Path) else None
+        self._adopt(fitted)
         return self
 
     def _settings(self) -> Settings:
@@ -264,6 +267,7 @@ class LQFClassifier:
 
     def _adopt(self, fitted: Fitted) -> None:
         self.fitted_ = fitted
+        self.analysis_: Analysis | None = None
         self.report_ = fitted.report
         self.classes_ = _class_array(fitted.classes)
 
@@ -313,8 +317,6 @@ class LQFClassifier:
         self,
         train: Any = None,
         y: Any = None,
-        sample_weight: Any = None,
-        groups: Any = None,
         *,
         method: str = "auto",
         progress: Progress = SILENT,
@@ -322,13 +324,17 @@ class LQFClassifier:
         """Open the training problem again, to ask what every sample does; it is kept for later questions.
 
         Args:
-            train: the training data, where they have moved or were arrays; None: where they were at the fit.
-            y, sample_weight, groups: as given to `fit`, where ``train`` has none of its own.
+            train: the training data, where they have moved or were arrays; None: where they were at the fit. Labels,
+                weights and groups are those of the fit.
+            y: labels of ``train``, to be compared with those of the fit; they may be left out.
             method: "auto": as the model was fitted; "dense": exact, by the kernel of all (sample, output) pairs;
                 "pcg": by iterative solves; "kfac": the paper's approximation.
             progress: where to report, for this analysis and all its answers.
         """
-        raise NotImplementedError
+        fitted = self._model()
+        images = open_training(fitted, train, y, progress)
+        self.analysis_ = Analysis.of(fitted, images, self._settings(), resolve_device(self.device), method, progress)
+        return self.analysis_
 
     def influence(self, images: Any, y: Any = None, **options: Any) -> Influence:
         """Effect of leaving out every training sample (or group) on these predictions; see `Analysis.influence`."""
@@ -343,9 +349,8 @@ class LQFClassifier:
         return self._analysis().what_if(images, **change)
 
     def _analysis(self) -> Analysis:
-        if not hasattr(self, "analysis_"):
-            self.analyse()
-        return self.analysis_
+        self._model()
+        return self.analysis_ or self.analyse()
 
     def open(self, samples: Samples, *, strict: bool = False, progress: Progress = SILENT) -> Images:
         """Decode images the way the model was fitted."""

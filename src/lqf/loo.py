@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.calibration import fit_temperature
+from lqf.calibration import fit_temperature, probabilities
 from lqf.solution import Level
 from lqf.targets import decide, error_rate
 
@@ -20,7 +20,7 @@ class LeaveOneOut:
         outputs: (N, C), averaged over an image's views; NaN where they are not known (see `known`).
         labels: (N,).
         weights: (N,) sample weights.
-        level: "exact" or "estimated".
+        level: "exact", "solved" or "estimated".
         note: what stands behind the level: under a label-dependent linearisation point, its measured bias.
     """
 
@@ -48,6 +48,10 @@ class LeaveOneOut:
     def temperature(self) -> tuple[float, float]:
         """Calibrated inverse temperature and its cross-entropy."""
         return fit_temperature(*self._known())
+
+    def probabilities(self) -> Tensor:
+        """(N, n_classes) out-of-sample probabilities, at the temperature that fits all of them best."""
+        return probabilities(self.outputs, self.temperature()[0])
 
     def suspicion(self) -> Tensor:
         """(N,) how strongly the other samples contradict the label: best other score minus the label's own.

@@ -13,6 +13,7 @@ from lqf.analysis.influence import Effect, Influence, Top
 from lqf.analysis.information import Information
 from lqf.analysis.queries import Queries
 from lqf.analysis.similarity import Similarity
+from lqf.analysis.training import open_training
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
 
@@ -28,4 +29,5 @@ __all__ = [
     "Top",
     "Units",
     "WhatIf",
+    "open_training",
 ]

@@ -3,54 +3,150 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from lqf.analysis.curve import Curve
+from lqf.analysis.by_kernel import ByKernel
+from lqf.analysis.change import Change, sample_numbers
+from lqf.analysis.curve import Curve, drop_curve
 from lqf.analysis.influence import Influence
 from lqf.analysis.information import Information
+from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
-from lqf.analysis.similarity import Similarity
+from lqf.analysis.rebuild import Rebuilt
+from lqf.analysis.similarity import Similarity, centred_cosines
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
+from lqf.data import Images, load_samples, load_unlabelled, open_images
+from lqf.errors import LQFError
+from lqf.fitted import Fitted
 from lqf.loo import LeaveOneOut
+from lqf.progress import SILENT, Progress
+from lqf.settings import Settings
 from lqf.solution import Level
 
+METHODS = ("auto", "dense", "pcg", "kfac")
 
+
+@dataclass(eq=False)
 class Analysis:
     """A fitted model's training problem, opened again; made by `LQFClassifier.analyse`.
 
+    Everything it says holds for the problem with its linearisation point fixed: samples leave the quadratic problem,
+    while the heads around which the body was linearised stay as they were.
+
     Attributes:
-        units: who leaves together (groups where there are any, else samples).
-        ids, labels, weights, classes: of the training samples.
-        level: of the answers: "exact", "solved" or "estimated".
-        note: what stands behind the level.
+        rebuilt: the problem.
+        method: how it is solved.
+        progress: where to report.
     """
 
-    units: Units
-    ids: tuple[str, ...]
-    labels: Tensor
-    weights: Tensor
-    classes: tuple[str, ...]
-    level: Level
-    note: str
+    rebuilt: Rebuilt
+    method: Method
+    progress: Progress = SILENT
+
+    @classmethod
+    def of(
+        cls,
+        fitted: Fitted,
+        images: Images,
+        settings: Settings,
+        device: torch.device,
+        method: str = "auto",
+        progress: Progress = SILENT,
+    ) -> Analysis:
+        """Rebuild the problem of a fitted model over its training images."""
+        if method not in METHODS:
+            raise LQFError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
+        rebuilt = Rebuilt.of(fitted, images, settings, device, progress)
+        return cls(rebuilt, _method(rebuilt, method), progress)
+
+    # --- the training data --------------------------------------------------------------------------------------------
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """(N,) ids of the training samples."""
+        return self.rebuilt.fitted.train.ids
+
+    @property
+    def labels(self) -> Tensor:
+        """(N,) numbers of their classes."""
+        return self.rebuilt.fit.rows.labels
+
+    @property
+    def weights(self) -> Tensor:
+        """(N,) their weights."""
+        return torch.tensor(self.rebuilt.fitted.train.weights)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.rebuilt.fitted.classes
+
+    @property
+    def units(self) -> Units:
+        """Who leaves together: groups where there are any, else samples."""
+        return Units.of(self.ids, self.rebuilt.fitted.train.groups)
+
+    @property
+    def level(self) -> Level:
+        """How exact the answers are."""
+        return self.method.level
+
+    @property
+    def note(self) -> str:
+        """What stands behind the level."""
+        return self.method.note
+
+    # --- the questions ------------------------------------------------------------------------------------------------
 
     def queries(self, images: Any, y: Any = None) -> Queries:
         """Open images once for several questions; labels come from a folder of classes, a manifest, or ``y``."""
-        raise NotImplementedError
+        if isinstance(images, Queries):
+            return images
+        samples = self._labelled(images, y)
+        return Queries.of(open_images(samples, self.rebuilt.fit.preprocess, strict=True, progress=self.progress))
 
     def leave_one_out(self, samples: Iterable[str | int] | None = None) -> LeaveOneOut:
-        """Out-of-sample outputs of all training samples, or of some (beside PCG those are solved)."""
-        raise NotImplementedError
+        """Out-of-sample outputs of all training samples, or of some, in the order given.
+
+        Beside PCG, some are solved (refitted without them), all are estimated.
+        """
+        chosen = None if samples is None else torch.tensor(sample_numbers(samples, self.ids))
+        outputs = self.method.out_of_sample(self.units, chosen)
+        labels, weights = self.labels, self.weights
+        if chosen is not None:
+            labels, weights = labels[chosen], weights[chosen]
+        return LeaveOneOut(outputs, labels, weights, self.level, self.note)
 
     def influence(self, images: Any, y: Any = None, *, units: Iterable[str | int] | None = None) -> Influence:
         """Signed effect of leaving out every unit (or some) on every output of every image."""
-        raise NotImplementedError
+        queries, every = self.queries(images, y), self.units
+        chosen = None if units is None else torch.tensor(sample_numbers(units, every.names, "unit"))
+        effects = self.method.effects(queries, every, chosen)
+        fitted = self.rebuilt.fitted
+        return Influence(
+            effects=effects,
+            outputs=self.method.outputs(queries),
+            units=every if chosen is None else every.some(chosen),
+            query_ids=queries.ids,
+            labels=queries.labels,
+            classes=self.classes,
+            alpha=fitted.alpha,
+            beta=fitted.beta,
+            level=self.level,
+            note=self.note,
+        )
 
     def information(self, validation: Any = None, y: Any = None) -> Information:
-        """Functional sample information of every unit on validation images; None: on the training samples."""
-        raise NotImplementedError
+        """Functional sample information of every unit on validation images; None: on the other training samples."""
+        queries = None if validation is None else self.queries(validation, y)
+        values, error = self.method.information(queries, self.units)
+        return Information(values, error, self.units, self.level, self.note)
 
     def what_if(
         self,
@@ -60,8 +156,19 @@ class Analysis:
         relabel: Mapping[Any, Any] | None = None,
         weights: Mapping[Any, float] | None = None,
     ) -> WhatIf:
-        """Predictions had some samples been absent, labelled otherwise, or counted ``weights`` times."""
-        raise NotImplementedError
+        """Predictions had some samples been absent, labelled otherwise, or counted ``weights`` times.
+
+        Args:
+            images: the images to predict, or `queries` made of them.
+            without: ids or numbers of samples to leave out (alone, whatever their group).
+            relabel: id or number -> class.
+            weights: id or number -> factor; 2 counts a sample twice.
+        """
+        change = Change.of(self.ids, self.classes, without, relabel, weights)
+        queries = self.queries(images)
+        before, after = self.method.outputs(queries), self.method.what_if(queries, change)
+        beta = self.rebuilt.fitted.beta
+        return WhatIf(before, after, beta, queries.ids, self.classes, self.level, self.note)
 
     def curve(
         self,
@@ -73,9 +180,41 @@ class Analysis:
         repeats: int = 5,
         seed: int = 0,
     ) -> Curve:
-        """Test error after dropping the least, the most informative and random samples, by exact refits."""
-        raise NotImplementedError
+        """Test error after dropping the least, the most informative and random units, by exact refits."""
+        queries = self.queries(test, y)
+        return drop_curve(self.method, queries, information, shares, repeats=repeats, seed=seed)
 
     def similarity(self) -> Similarity:
-        """Cosine similarity of all pairs of training samples under the model's kernel."""
-        raise NotImplementedError
+        """Cosine similarity of all pairs of training samples under the kernel of their features."""
+        matrix = centred_cosines(self.rebuilt.features, self.rebuilt.fit.images.n_views)
+        return Similarity(matrix, self.ids, "exact", "by the features of the last layer, centred")
+
+    def _labelled(self, images: Any, y: Any) -> Any:
+        """Samples with labels in the model's classes where the source has them, −1 where it has not."""
+        if y is not None:
+            return load_samples(images, y, classes=_as_given(self.classes))
+        if isinstance(images, str | Path) and not _has_labels(Path(images), self.classes):
+            return load_unlabelled(images, classes=self.classes)
+        if isinstance(images, str | Path):
+            return load_samples(images, classes=self.classes)
+        if isinstance(images, list | tuple) and images and all(isinstance(i, str | Path) for i in images):
+            return load_unlabelled(images, classes=self.classes)
+        return load_samples(images)
+
+
+def _has_labels(path: Path, classes: tuple[str, ...]) -> bool:
+    """A manifest, or a folder whose sub-folders are called as the classes are."""
+    if path.suffix.lower() == ".csv":
+        return True
+    return path.is_dir() and any((path / name).is_dir() for name in classes)
+
+
+def _method(rebuilt: Rebuilt, method: str) -> Method:
+    if rebuilt.head_alone or method == "dense" or (method == "auto" and rebuilt.fitted.report["solver"] == "dense"):
+        return ByKernel.of(rebuilt)
+    raise NotImplementedError
+
+
+def _as_given(classes: tuple[str, ...]) -> Any:
+    """Class names as labels are given: whole numbers where they all are."""
+    return [int(c) for c in classes] if all(c.lstrip("-").isdigit() for c in classes) else classes

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,8 +37,7 @@ class Change:
     ) -> Change:
         """From ids (or numbers) of samples and names (or numbers) of classes, checked."""
         number = {name: i for i, name in enumerate(ids)}
-        gone = [without] if isinstance(without, str | int) else list(without)
-        new = {_sample(key, number): 0.0 for key in gone}
+        new = dict.fromkeys(sample_numbers(without, ids), 0.0)
         for key, factor in (weights or {}).items():
             if not (math.isfinite(factor) and factor >= 0):
                 raise LQFError(f"the weight of `{key}` is {factor!r}; give a number from 0 on, 1 leaves it as it is")
@@ -63,13 +63,20 @@ class Change:
         return out
 
 
-def _sample(key: str | int, number: dict[str, int]) -> int:
-    if isinstance(key, int) and not isinstance(key, bool):
+def sample_numbers(keys: str | int | Iterable[str | int], names: Sequence[str], what: str = "sample") -> list[int]:
+    """Numbers of samples (or units) that are given by id or number, one or many."""
+    number = {name: i for i, name in enumerate(names)}
+    given = [keys] if isinstance(keys, str | int) else list(keys)
+    return [_sample(key, number, what) for key in given]
+
+
+def _sample(key: Any, number: dict[str, int], what: str = "sample") -> int:
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
         if not 0 <= key < len(number):
-            raise LQFError(f"there is no training sample number {key}; they go from 0 to {len(number) - 1}")
-        return key
+            raise LQFError(f"there is no training {what} number {key}; they go from 0 to {len(number) - 1}")
+        return int(key)
     if key not in number:
-        raise LQFError(f"`{key}` is no id of a training sample; ids look like `{next(iter(number))}` (see samples.csv)")
+        raise LQFError(f"`{key}` is no training {what}; they are called like `{next(iter(number))}` (see samples.csv)")
     return number[str(key)]
 
 

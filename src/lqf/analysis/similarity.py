@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf import wide
+from lqf.loo import average_views
 from lqf.solution import Level
 
 
@@ -32,3 +34,11 @@ class Similarity:
         values = self.matrix[i, j]
         order = torch.argsort(values, descending=True, stable=True)[:most]
         return [(int(i[k]), int(j[k]), float(values[k])) for k in order if values[k] >= least]
+
+
+def centred_cosines(features: Tensor, n_views: int) -> Tensor:
+    """(N, N) cosines between the samples' features (averaged over views) after their mean is taken away."""
+    k = wide.gram(average_views(features, n_views)).cpu()  # the constant feature drops out with the mean
+    k = k - k.mean(0) - k.mean(1, keepdim=True) + k.mean()
+    size = k.diagonal().clamp_min(1e-300).sqrt()
+    return (k / size[:, None] / size).clamp(-1, 1)

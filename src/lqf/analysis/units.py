@@ -11,11 +11,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Units:
-    """U sets of training samples; every sample belongs to exactly one.
+    """U sets of training samples; a sample belongs to one of them, or to none.
 
     Attributes:
         names: (U,) ids of the samples, or names of the groups.
-        member: (N,) the unit of every sample.
+        member: (N,) the unit of every sample, −1 where it has none.
         ids: (N,) ids of the samples.
     """
 
@@ -30,6 +30,12 @@ class Units:
             return cls(tuple(ids), torch.arange(len(ids)), tuple(ids))
         number = {g: i for i, g in enumerate(dict.fromkeys(groups))}
         return cls(tuple(number), torch.tensor([number[g] for g in groups]), tuple(ids))
+
+    def some(self, chosen: Tensor) -> Units:
+        """Some of the units; samples of the others belong to none (−1)."""
+        place = torch.full((len(self),), -1)
+        place[chosen] = torch.arange(len(chosen))
+        return Units(tuple(self.names[i] for i in chosen.tolist()), place[self.member], self.ids)
 
     def __len__(self) -> int:
         return len(self.names)

@@ -1,0 +1,105 @@
+"""The training data are opened again and must be those of the fit; otherwise a sentence names the files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fits import FIXED, classifier, convnet, data, photos
+from lqf import LQFClassifier, LQFError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return photos(tmp_path / "train")
+
+
+def fitted(folder: Path) -> LQFClassifier:
+    return classifier(backbone=convnet(), solver="head", size=32).fit(folder)
+
+
+def test_a_saved_model_finds_its_data(folder: Path, tmp_path: Path) -> None:
+    model = fitted(folder)
+    before = model.influence(folder / "blue" / "0.png").effects
+    model.save(tmp_path / "run")
+    loaded = LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu")
+    assert loaded.fitted_.train.source == str(folder)
+    torch.testing.assert_close(loaded.influence(folder / "blue" / "0.png").effects, before)
+    moved = folder.rename(tmp_path / "moved")
+    again = LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu")
+    with pytest.raises(LQFError, match=r"no longer at `.*train`; say where they are now with train="):
+        again.analyse()
+    torch.testing.assert_close(again.analyse(moved).influence(moved / "blue" / "0.png").effects, before)
+
+
+def test_new_files_do_not_matter(folder: Path) -> None:
+    model = fitted(folder)
+    before = model.leave_one_out().outputs
+    Image.new("RGB", (40, 40)).save(folder / "blue" / "new.png")
+    torch.testing.assert_close(model.analyse().leave_one_out().outputs, before.double())
+
+
+def test_changed_and_missing_files_are_named(folder: Path) -> None:
+    model = fitted(folder)
+    Image.new("RGB", (36, 36)).save(folder / "blue" / "1.png")
+    with pytest.raises(LQFError, match=r"1 image of .*train.* changed since the model was fitted: `blue/1.png`"):
+        model.analyse()
+    (folder / "green" / "2.png").unlink()
+    with pytest.raises(LQFError, match=r"cannot be found in .*: `green/2.png`; restore them, or fit again"):
+        model.analyse()
+
+
+def test_arrays_are_given_again() -> None:
+    x, y = data()
+    model = classifier(**FIXED).fit(x, y)
+    with pytest.raises(LQFError, match=r"fitted on data in memory, .* give them again with train="):
+        model.influence(x[:1])
+    other = y.copy()
+    other[4] = 2
+    with pytest.raises(LQFError, match=r"labels of `4` in the array are not those the model was fitted with"):
+        model.analyse(x, other)
+    z = x.copy()
+    z[3] += 1
+    with pytest.raises(LQFError, match=r"1 image of the array changed since the model was fitted: `3`"):
+        model.analyse(z)
+    assert model.analyse(x, y) is model.analysis_
+    assert model.influence(x[:2]).query_ids == ("0", "1")
+
+
+def test_another_network_is_noticed() -> None:
+    x, y = data()
+    model = classifier(**FIXED).fit(x, y)
+    with torch.no_grad():
+        for weight in model.fitted_.backbone.body.parameters():
+            weight += 0.3
+    with pytest.raises(LQFError, match="the linearisation point cannot be made again"):
+        model.analyse(x)
+
+
+def test_wrong_questions_get_a_sentence() -> None:
+    x, y = data()
+    analysis = classifier(**FIXED).fit(x, y).analyse(x)
+    with pytest.raises(LQFError, match="`99` is no training sample"):
+        analysis.what_if(x[:1], without=["99"])
+    with pytest.raises(LQFError, match="no training sample number 18; they go from 0 to 17"):
+        analysis.leave_one_out([18])
+    with pytest.raises(LQFError, match="there is no class `rose`; the model knows 0, 1, 2"):
+        analysis.what_if(x[:1], relabel={0: "rose"})
+    with pytest.raises(LQFError, match=r"the weight of `0` is -1; give a number from 0 on"):
+        analysis.what_if(x[:1], weights={0: -1})
+    with pytest.raises(LQFError, match="the loss needs a label for every query"):
+        analysis.influence(x[:1]).of_loss()
+    with pytest.raises(LQFError, match="`7` is not among the queries"):
+        analysis.influence(x[:1]).top(query="7")
+    with pytest.raises(LQFError, match="method is 'magic'; choose one of auto, dense, pcg, kfac"):
+        classifier(**FIXED).fit(x, y).analyse(x, method="magic")
+
+
+def test_random_views_cannot_be_analysed() -> None:
+    x = np.random.default_rng(0).integers(0, 255, (8, 40, 40, 3)).astype(np.uint8)
+    model = classifier(backbone=convnet(), solver="sgd", augment="crop", size=32, epochs=1, **FIXED)
+    model.fit(x, np.arange(8) % 2)
+    with pytest.raises(LQFError, match="was fitted on random views"):
+        model.analyse(x)
