@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lqf.analysis.by_iteration import ByIteration
 from lqf.analysis.by_kernel import ByKernel
+from lqf.analysis.by_kfac import ByKFAC
 from lqf.analysis.change import Change, sample_numbers
 from lqf.analysis.curve import Curve, drop_curve
 from lqf.analysis.influence import Influence
@@ -117,20 +119,20 @@ class Analysis:
         Beside PCG, some are solved (refitted without them), all are estimated.
         """
         chosen = None if samples is None else torch.tensor(sample_numbers(samples, self.ids))
-        outputs = self.method.out_of_sample(self.units, chosen)
+        answer = self.method.out_of_sample(self.units, chosen)
         labels, weights = self.labels, self.weights
         if chosen is not None:
             labels, weights = labels[chosen], weights[chosen]
-        return LeaveOneOut(outputs, labels, weights, self.level, self.note)
+        return LeaveOneOut(answer.value, labels, weights, answer.level, answer.note)
 
     def influence(self, images: Any, y: Any = None, *, units: Iterable[str | int] | None = None) -> Influence:
         """Signed effect of leaving out every unit (or some) on every output of every image."""
         queries, every = self.queries(images, y), self.units
         chosen = None if units is None else torch.tensor(sample_numbers(units, every.names, "unit"))
-        effects = self.method.effects(queries, every, chosen)
+        answer = self.method.effects(queries, every, chosen)
         fitted = self.rebuilt.fitted
         return Influence(
-            effects=effects,
+            effects=answer.value,
             outputs=self.method.outputs(queries),
             units=every if chosen is None else every.some(chosen),
             query_ids=queries.ids,
@@ -138,15 +140,15 @@ class Analysis:
             classes=self.classes,
             alpha=fitted.alpha,
             beta=fitted.beta,
-            level=self.level,
-            note=self.note,
+            level=answer.level,
+            note=answer.note,
         )
 
     def information(self, validation: Any = None, y: Any = None) -> Information:
         """Functional sample information of every unit on validation images; None: on the other training samples."""
         queries = None if validation is None else self.queries(validation, y)
-        values, error = self.method.information(queries, self.units)
-        return Information(values, error, self.units, self.level, self.note)
+        answer = self.method.information(queries, self.units)
+        return Information(answer.value, answer.error, self.units, answer.level, answer.note)
 
     def what_if(
         self,
@@ -168,7 +170,7 @@ class Analysis:
         queries = self.queries(images)
         before, after = self.method.outputs(queries), self.method.what_if(queries, change)
         beta = self.rebuilt.fitted.beta
-        return WhatIf(before, after, beta, queries.ids, self.classes, self.level, self.note)
+        return WhatIf(before, after.value, beta, queries.ids, self.classes, after.level, after.note)
 
     def curve(
         self,
@@ -212,7 +214,9 @@ def _has_labels(path: Path, classes: tuple[str, ...]) -> bool:
 def _method(rebuilt: Rebuilt, method: str) -> Method:
     if rebuilt.head_alone or method == "dense" or (method == "auto" and rebuilt.fitted.report["solver"] == "dense"):
         return ByKernel.of(rebuilt)
-    raise NotImplementedError
+    if method == "kfac":
+        return ByKFAC.of(rebuilt)
+    return ByIteration.of(rebuilt)
 
 
 def _as_given(classes: tuple[str, ...]) -> Any:

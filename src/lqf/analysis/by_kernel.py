@@ -11,7 +11,7 @@ from torch import Tensor
 from lqf.analysis.change import Change
 from lqf.analysis.cross import body_cross, head_cross
 from lqf.analysis.exact import Exact
-from lqf.analysis.method import FIXED_POINT
+from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
 from lqf.analysis.rebuild import Rebuilt
 from lqf.analysis.units import Units
@@ -57,40 +57,44 @@ class ByKernel:
         """f (Q, C)."""
         return self.exact.outputs(*self._kernel(queries)).cpu()
 
-    def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Tensor:
+    def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """(U, Q, C), by the removal formula."""
         every = self.exact.effects(self._response(queries), self.exact.left_out(units), units).cpu()
-        return every if chosen is None else every[chosen]
+        return self._answer(every if chosen is None else every[chosen])
 
-    def out_of_sample(self, units: Units, samples: Tensor | None) -> Tensor:
+    def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """(N, C) t − e^loo."""
         rows = self.rebuilt.fit.rows.targets.to(self.exact.residual) - self.exact.out_of_sample(units)
         every = average_views(rows, self.exact.n_views).cpu()
-        return every if samples is None else every[samples]
+        return self._answer(every if samples is None else every[samples])
 
-    def information(self, queries: Queries | None, units: Units) -> tuple[Tensor, None]:
+    def information(self, queries: Queries | None, units: Units) -> Answer:
         """(U,) F-SI, exact."""
         if queries is None:
             n = len(units.ids)
-            return self.exact.information(self.exact.own_responses(), units) / n, None
-        return self.exact.information(self._pieces(queries), units) / len(queries), None
+            return self._answer(self.exact.information(self.exact.own_responses(), units) / n)
+        return self._answer(self.exact.information(self._pieces(queries), units) / len(queries))
 
-    def what_if(self, queries: Queries, change: Change) -> Tensor:
+    def what_if(self, queries: Queries, change: Change) -> Answer:
         """f (Q, C) after the change, by a low-rank update."""
         samples = torch.tensor(sorted({*change.weights, *change.labels}), dtype=torch.long)
         if not len(samples):
-            return self.outputs(queries)
+            return self._answer(self.outputs(queries))
         labels = self.rebuilt.fit.rows.labels
         rho = change.factors(len(labels))[samples] - 1
         names, alpha = self.rebuilt.fitted.classes, self.rebuilt.fitted.alpha
         shift = encode(change.relabelled(labels)[samples], len(names), alpha) - encode(
             labels[samples], len(names), alpha
         )
-        return self.outputs(queries) + self.exact.changed(self._response(queries), samples, rho, shift).cpu()
+        moved = self.exact.changed(self._response(queries), samples, rho, shift).cpu()
+        return self._answer(self.outputs(queries) + moved)
 
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) of the kept samples' own problem."""
         return self.exact.refitted(*self._kernel(queries), keep).cpu()
+
+    def _answer(self, value: Tensor) -> Answer:
+        return Answer(value, self.level, self.note)
 
     # --- the images' kernel with the training data --------------------------------------------------------------------
 

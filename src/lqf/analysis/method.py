@@ -1,7 +1,8 @@
-"""What a method of solution answers; `Analysis` asks it and labels the answers."""
+"""What a method of solution answers; `Analysis` asks it and hands its labels on."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -15,8 +16,20 @@ FIXED_POINT = "the linearisation point held fixed"
 """What every answer assumes: the heads around which the body was linearised stay as they were."""
 
 
+@dataclass(frozen=True)
+class Answer:
+    """Numbers (float64, on the CPU), how exact they are, what stands behind that, and a standard error if there is
+    one.
+    """
+
+    value: Tensor
+    level: Level
+    note: str
+    error: Tensor | None = None
+
+
 class Method(Protocol):
-    """Exact, solved or estimated answers about one rebuilt problem; tensors are float64 on the CPU."""
+    """Exact, solved or estimated answers about one rebuilt problem."""
 
     level: Level
     note: str
@@ -25,19 +38,19 @@ class Method(Protocol):
         """f (Q, C)."""
         ...
 
-    def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Tensor:
+    def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """(U, Q, C) f₋S − f of all units, or (k, Q, C) of those ``chosen``."""
         ...
 
-    def out_of_sample(self, units: Units, samples: Tensor | None) -> Tensor:
+    def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """(N, C) outputs of all training samples without their unit, or (k, C) of some."""
         ...
 
-    def information(self, queries: Queries | None, units: Units) -> tuple[Tensor, Tensor | None]:
-        """(U,) F-SI and its standard error; None: on the training samples."""
+    def information(self, queries: Queries | None, units: Units) -> Answer:
+        """(U,) F-SI; None: on the training samples."""
         ...
 
-    def what_if(self, queries: Queries, change: Change) -> Tensor:
+    def what_if(self, queries: Queries, change: Change) -> Answer:
         """f (Q, C) after a change of the training data."""
         ...
 

@@ -1,0 +1,238 @@
+"""Answers where the kernel does not fit: one solve per question, several side by side.
+
+Of one prediction, every output's response to all training targets is one solve and one pass over the data
+(`responses`). A sample's removal then needs its leave-one-out residual e_S^loo = (I − H_SS)⁻¹ e_S: for chosen samples
+from a refit without them (`solved`), for all at once from a surrogate (`estimated`): the kernel averaged over the
+outputs, K ≈ k ⊗ I_C, which gives every output a body of its own and so explains too much. Its ridge strength is
+therefore raised until the leverages add up to tr H, which a few random probes measure well: E ξᵀHξ = tr H.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lqf.analysis.by_kernel import features
+from lqf.analysis.change import Change
+from lqf.analysis.method import FIXED_POINT, Answer
+from lqf.analysis.queries import Queries
+from lqf.analysis.rebuild import Rebuilt
+from lqf.analysis.refit import Refit, body_of, residuals_of
+from lqf.analysis.responses import Responses, Side
+from lqf.analysis.units import Units
+from lqf.curvature.signs import random_signs
+from lqf.errors import LQFError
+from lqf.iterate import Iterate
+from lqf.kernel_ridge import KernelRidge
+from lqf.kernels import averaged_kernels
+from lqf.loo import average_views
+from lqf.memory import available_bytes
+from lqf.objective import Problem, rows_of
+from lqf.precision import matmul_precision
+from lqf.solution import Level, Solution
+
+TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
+"""Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
+TRACE_PROBES = 8
+"""Random sums of all training outputs by which the sum of all leverages is measured."""
+PROBES = 32
+"""Random sums of all validation outputs by which information is sketched."""
+
+SURROGATE = f"leverages by the kernel averaged over the outputs, their sum by {TRACE_PROBES} random probes"
+
+
+@dataclass
+class ByIteration:
+    """Everything by conjugate gradients, started from the fitted solution."""
+
+    rebuilt: Rebuilt
+    problem: Problem
+    refit: Refit
+    responses: Responses
+    solution: Solution
+    note: str
+    level: Level = "solved"
+    _loo: dict[int, Tensor] = field(default_factory=dict)  # unit -> its leave-one-out residuals
+
+    @classmethod
+    def of(cls, rebuilt: Rebuilt) -> ByIteration:
+        """Solve the fitted problem to the tolerance that differences need."""
+        fit, tol = rebuilt.fit, TOL[rebuilt.fit.dtype]
+        problem = fit.engine.measured(rebuilt.problem)
+        curvature = Iterate(fit.settings, None, fit.world, fit.progress).curvature(rebuilt.problem)
+        refit = Refit(rebuilt, problem, curvature, tol)
+        solution = refit.whole(rebuilt.fitted.delta.to(problem.targets))
+        responses = Responses(
+            problem, rebuilt.features, rebuilt.head.ridge, curvature, tol, refit.max_passes, fit.progress
+        )
+        note = f"{FIXED_POINT}; relative residual {solution.certificate.relative_residual:.1e}"
+        return cls(rebuilt, problem, refit, responses, solution, note)
+
+    def outputs(self, queries: Queries) -> Tensor:
+        """f (Q, C)."""
+        return self._outputs(queries, self.solution)
+
+    def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
+        """−P_S e_S^loo: e^loo solved for chosen units, estimated where all are asked for."""
+        p, worst = self._response(queries)
+        numbers = range(len(units)) if chosen is None else chosen.tolist()
+        left_out = self._estimated(units) if chosen is None else self._solved(units, numbers)
+        n, c = len(units.ids), self.problem.model.n_outputs
+        by_sample = -(p.view(len(p), n, -1) * left_out.view(n, -1)).sum(-1).T.reshape(n, -1, c)
+        every = units.add_up(by_sample).cpu()
+        note = f"{self.note}; responses solved to {worst:.1e}"
+        if chosen is not None:
+            return Answer(every[chosen], "solved", f"{note}, leave-one-out residuals by refits")
+        if c == 1:
+            return Answer(every, "solved", f"{note}, leverages by the kernel of all samples")
+        return Answer(every, "estimated", f"{note}, {SURROGATE}")
+
+    def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
+        """Some: by refits without their units. All: the refits by folds of the fit, or the averaged kernel."""
+        targets = self.problem.targets.double()
+        if samples is not None:
+            wanted = sorted(set(units.member[samples].tolist()))
+            e = self._solved(units, wanted)
+            outputs = average_views((targets - e.to(targets)), self.problem.inputs.n_views).cpu()
+            return Answer(outputs[samples], "solved", f"{self.note}, by refits without them")
+        stored = self.rebuilt.fitted.loo
+        if stored is not None:
+            return Answer(stored.outputs.double(), stored.level, stored.note)
+        return Answer(self._by_leverage(units), "estimated", f"{self.note}, {SURROGATE}")
+
+    def information(self, queries: Queries | None, units: Units) -> Answer:
+        """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw."""
+        if queries is None:
+            raise LQFError("beside PCG, information is measured on images of its own; give a validation set")
+        side = self._side(queries)
+        v, c = self.problem.inputs.n_views, self.problem.model.n_outputs
+        images = len(side.features) // v
+        signs = random_signs(torch.arange(images), PROBES, c, self.rebuilt.fit.settings.seed).double()
+        p, _ = self.responses.of(side, signs.repeat_interleave(v, 1) / v)  # (k, n, C)
+        left_out, n = self._estimated(units), len(units.ids)
+        change = -(p * left_out.to(p)).view(PROBES, n, -1).sum(-1)
+        squared = units.add_up(change, 1).square().cpu() / images  # (k, U)
+        note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"
+        return Answer(squared.mean(0), "estimated", note, squared.std(0) / PROBES**0.5)
+
+    def what_if(self, queries: Queries, change: Change) -> Answer:
+        """By a warm-started refit."""
+        solution = self.refit.changed(change, self._body)
+        note = f"{FIXED_POINT}; relative residual {solution.certificate.relative_residual:.1e}"
+        return Answer(self._outputs(queries, solution), "solved", note)
+
+    def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
+        """f (Q, C) of the kept samples' own problem."""
+        gone = torch.ones(len(self.rebuilt.fit.images), dtype=torch.bool)
+        gone[keep] = False
+        return self._outputs(queries, self.refit.without(gone.nonzero()[:, 0], self._body))
+
+    # --- leave-one-out residuals --------------------------------------------------------------------------------------
+
+    @property
+    def _body(self) -> Tensor:
+        return body_of(self.problem, self.solution)
+
+    @cached_property
+    def _e(self) -> Tensor:
+        """(n, C) residuals of the fitted problem."""
+        with matmul_precision(fast=False):
+            return self.problem.residuals(self.solution.delta).double()
+
+    def _solved(self, units: Units, numbers: list[int] | range) -> Tensor:
+        """(n, C) e^loo of the units' rows by a refit without each; zero elsewhere."""
+        out = torch.zeros_like(self._e)
+        with self.rebuilt.fit.progress.stage("refits", total=len(numbers), unit="refits") as stage:
+            for u in numbers:
+                samples = units.samples(u)
+                rows = rows_of(self.problem, samples)
+                if u not in self._loo:
+                    solution = self.refit.without(samples, self._body)
+                    self._loo[u] = residuals_of(self.problem, solution, rows)
+                out[rows] = self._loo[u]
+                stage.advance(1)
+        return out
+
+    def _estimated(self, units: Units) -> Tensor:
+        """(n, C) e^loo of all rows by leverages of the averaged kernel (exact where there is one output)."""
+        return self._leverages(units).leave_out(self._e, self._surrogate_ridge)
+
+    @cached_property
+    def _surrogate_ridge(self) -> float:
+        """μ' at which the averaged kernel's leverages, C times Σ λ/(λ+μ'), add up to the measured tr H."""
+        mu, c, lam = self.problem.ridge.head, self.problem.model.n_outputs, self._averaged.lam
+        if c == 1:
+            return mu
+        wanted = self._trace()[0]
+        low, high = mu * 1e-3, mu * 1e6
+        for _ in range(100):
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if c * float((lam / (lam + middle)).sum()) > wanted else (low, middle)
+        return middle
+
+    def _trace(self) -> tuple[float, float]:
+        """tr H by random probes, and its standard error."""
+        n, c = self.problem.targets.shape
+        signs = random_signs(torch.arange(n), TRACE_PROBES, c, self.rebuilt.fit.settings.seed + 1).double()
+        side = Side(self.problem.inputs, self.rebuilt.features, self.problem.fold)
+        p, _ = self.responses.of(side, signs)
+        traces = (p * signs.to(p)).sum((1, 2))
+        return float(traces.mean()), float(traces.std() / TRACE_PROBES**0.5)
+
+    def _by_leverage(self, units: Units) -> Tensor:
+        """(N, C) out-of-sample outputs from `_estimated`."""
+        e = self._estimated(units)
+        return average_views(self.problem.targets.to(e) - e, self.problem.inputs.n_views).cpu()
+
+    def _leverages(self, units: Units) -> KernelRidge:
+        ridge, groups = self._averaged, units.member.repeat_interleave(self.problem.inputs.n_views)
+        return KernelRidge(ridge.q, ridge.lam, ridge.weights, groups)
+
+    @cached_property
+    def _averaged(self) -> KernelRidge:
+        n, fit = len(self.problem.targets), self.rebuilt.fit
+        free = available_bytes(fit.device)
+        if 5 * 8 * n * n > free:
+            raise LQFError(
+                f"leverages of all {n} rows need {40 * n * n / 2**30:.1f} GB and {free / 2**30:.1f} GB are free; "
+                "name the training samples that you ask about"
+            )
+        kernels = averaged_kernels(
+            self.rebuilt.problem,
+            self.rebuilt.features,
+            fit.rows.groups,
+            budget=free // 4,
+            most_samples=len(fit.images),
+            seed=fit.settings.seed,
+            progress=fit.progress,
+        )
+        return kernels.factorise(self.problem.ridge.body / self.problem.ridge.head)
+
+    # --- images -------------------------------------------------------------------------------------------------------
+
+    def _side(self, queries: Queries) -> Side:
+        key = f"side {id(self)}"
+        if key not in queries.kept:
+            inputs = self.rebuilt.inputs(queries.images)
+            queries.kept[key] = Side(inputs, features(self.rebuilt, inputs))
+        return queries.kept[key]
+
+    def _response(self, queries: Queries) -> tuple[Tensor, float]:
+        """P (Q·C, n·C), made once."""
+        key = f"response {id(self)}"
+        if key not in queries.kept:
+            p, worst = self.responses.every_output(self._side(queries))
+            queries.kept[key] = p.flatten(1), worst
+        return queries.kept[key]
+
+    def _outputs(self, queries: Queries, solution: Solution) -> Tensor:
+        side = self._side(queries)
+        out = torch.zeros(len(side.features), self.problem.model.n_outputs, dtype=torch.float64)
+        for rows, x in side.inputs.batches():
+            with matmul_precision(fast=False):
+                z, jd = self.problem.model.apply(x, solution.delta)
+                out[rows.cpu()] = (self.problem.model.base(z) + jd).double().cpu()
+        return average_views(out, side.inputs.n_views)

@@ -1,0 +1,129 @@
+"""The paper's approximation: K-FAC in place of H, in the corrected removal formula; every answer is `estimated`.
+
+P ≈ J_x B⁻¹ Jᵀ S with B block-diagonal (the head's exact block, K-FAC for each layer of the body): no solve, one pass
+over the data per output. Leverages H_SS = J_S B⁻¹ J_Sᵀ S come from the same B; their eigenvalues, which B does not keep
+below 1, are cut off there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from lqf import wide
+from lqf.analysis.by_iteration import ByIteration
+from lqf.analysis.change import Change
+from lqf.analysis.method import FIXED_POINT, Answer
+from lqf.analysis.queries import Queries
+from lqf.analysis.rebuild import Rebuilt
+from lqf.analysis.refit import Refit
+from lqf.analysis.responses import Responses, Side, columns, stack
+from lqf.analysis.units import Units
+from lqf.curvature import Preconditioner, precondition
+from lqf.errors import LQFError
+from lqf.model import with_one
+from lqf.objective import rows_of
+from lqf.precision import matmul_precision
+from lqf.solution import Certificate, Solution
+
+LARGEST = 0.98
+"""Leverages above this are taken for errors of the approximation."""
+
+
+@dataclass(frozen=True)
+class Factored(Responses):
+    """Responses by a block-diagonal approximation of H."""
+
+    blocks: Preconditioner | None = None
+
+    def inverse(self, head: Tensor, body: Tensor) -> tuple[Tensor, Tensor]:
+        """B⁻¹ (head (C, p+1), body (D,)) with the problem's ridge strengths."""
+        assert self.blocks is not None
+        ridge = self.problem.ridge
+        return self.blocks.head.solve(head[None], ridge.head)[0], self.blocks.body.solve(body, ridge.body)
+
+    def _some(self, side: Side, u: Tensor) -> tuple[Tensor, float]:
+        with matmul_precision(fast=False):
+            pulled = wide.pull(columns(u), side.features).to(self.problem.targets).unflatten(0, (len(u), -1))
+            solved = [self.inverse(h, b) for h, b in zip(pulled, self._side_back(side, u), strict=True)]
+            out = wide.apply(self.features, torch.cat([v for v, _ in solved]))  # (n, kC)
+            out = stack(out, len(u)) + self._forward(torch.stack([d for _, d in solved])).double()
+        return out * self.problem.weights.double()[:, None], float("nan")
+
+    def leverage(self, rows: Tensor) -> Tensor:
+        """J_S B⁻¹ J_Sᵀ (mC, mC) of m training rows, row-major in (row, output)."""
+        c, model = self.problem.model.n_outputs, self.problem.model
+        x, fold, z = self.problem.inputs.fetch(rows), self.problem.fold[rows], with_one(self.features[rows])
+        out = []
+        for i in range(len(rows)):
+            for k in range(c):
+                u = torch.zeros(len(rows), c).to(self.problem.targets)
+                u[i, k] = 1
+                v, d = self.inverse((u.T @ z).to(u), model.body_adjoint(x, u, fold))
+                out.append((z @ v.T + model.body_apply(x, d, fold)).flatten().double())
+        block = torch.stack(out)
+        return (block + block.T) / 2
+
+
+@dataclass
+class ByKFAC(ByIteration):
+    """Effects and information by K-FAC, at the solution as it was fitted."""
+
+    @classmethod
+    def of(cls, rebuilt: Rebuilt) -> ByKFAC:
+        """Factor the curvature once."""
+        fit, fitted = rebuilt.fit, rebuilt.fitted
+        problem = fit.engine.measured(rebuilt.problem)
+        with matmul_precision(fast=True):
+            blocks = precondition(
+                rebuilt.problem,
+                rebuilt.features,
+                draws=fit.settings.draws,
+                moment_samples=0,
+                seed=fit.settings.seed,
+                progress=fit.progress,
+            )
+        refit = Refit(rebuilt, problem, None, 1.0)
+        head = fitted.head.to(problem.targets)
+        start = head - problem.model.heads.mean(0) if problem.model.around_w0 else head
+        delta = torch.cat([start.reshape(-1), fitted.delta.to(problem.targets)])
+        proof = Certificate(float("nan"), float("nan"), 0, True, "as fitted")
+        solution = Solution(delta, problem.ridge, "kfac", "estimated", proof)
+        responses = Factored(problem, rebuilt.features, rebuilt.head.ridge, None, 1.0, 0, fit.progress, blocks)
+        note = f"{FIXED_POINT}; K-FAC in place of H"
+        return cls(rebuilt, problem, refit, responses, solution, note, "estimated")
+
+    def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
+        """−P_S e_S^loo, both by K-FAC."""
+        every = super().effects(queries, units, None).value
+        return Answer(every if chosen is None else every[chosen], "estimated", self.note)
+
+    def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
+        """(N, C) t − e^loo by K-FAC's leverages."""
+        every = self._by_leverage(units)
+        return Answer(every if samples is None else every[samples], "estimated", self.note)
+
+    def what_if(self, queries: Queries, change: Change) -> Answer:
+        """Not offered: K-FAC knows no joint effect of several samples that would be worth a label."""
+        raise LQFError("method 'kfac' does not answer what-if; use method='dense' or method='pcg', which solve it")
+
+    def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
+        """Not offered."""
+        raise LQFError("method 'kfac' does not refit; use method='dense' or method='pcg'")
+
+    def _estimated(self, units: Units) -> Tensor:
+        """(n, C) e^loo of all rows."""
+        out, factored = torch.zeros_like(self._e), cast("Factored", self.responses)
+        with self.rebuilt.fit.progress.stage("leverages (K-FAC)", total=len(units), unit="samples") as stage:
+            for u in range(len(units)):
+                rows = rows_of(self.problem, units.samples(u))
+                root = self.problem.weights[rows].double().sqrt().repeat_interleave(out.shape[1])
+                lam, q = torch.linalg.eigh(root[:, None] * factored.leverage(rows) * root)
+                e = root * self._e[rows].flatten()
+                left = q @ ((q.T @ e) / (1 - lam.clamp(0, LARGEST)))
+                out[rows] = (left / root).view(len(rows), -1)
+                stage.advance(1)
+        return out

@@ -1,0 +1,59 @@
+"""Conjugate gradients for several right-hand sides side by side: each pass over the data serves all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from lqf.progress import SILENT, Progress
+
+
+def solve_many(
+    product: Callable[[Tensor], Tensor],
+    precondition: Callable[[Tensor], Tensor],
+    b: Tensor,
+    *,
+    tol: float,
+    max_products: int,
+    refresh: int = 20,
+    progress: Progress = SILENT,
+) -> tuple[Tensor, Tensor]:
+    """X with A x_j = b_j for the rows of b (k, D), and the true relative residuals ‖b_j − A x_j‖/‖b_j‖ (k,).
+
+    ``product`` and ``precondition`` act on the rows of a matrix. A row that has reached ``tol`` leaves the passes. True
+    residuals replace the running ones every ``refresh`` products and at the end; inner products are in float64.
+    """
+    x, r = torch.zeros_like(b), b.clone()
+    size = _norms(b).clamp_min(1e-300)
+    p, r_old, rz_old = torch.zeros_like(b), torch.zeros_like(b), torch.ones_like(size)
+    fresh, products = torch.ones(len(b), dtype=torch.bool), 0
+    with progress.stage("solving", total=max_products, unit="passes") as stage:
+        while products < max_products:
+            on = (_norms(r) > tol * size).nonzero()[:, 0]
+            if not len(on):
+                break
+            z = precondition(r[on])
+            rz = _dots(r[on], z)
+            beta = ((rz - _dots(r_old[on], z)) / rz_old[on]).clamp_min(0)
+            beta = torch.where(fresh[on].to(beta.device), torch.zeros_like(beta), beta)
+            p[on] = z + beta[:, None].to(z) * p[on]
+            r_old[on], rz_old[on], fresh[on] = r[on], rz, False
+            ap = product(p[on])
+            step = (_dots(r[on], p[on]) / _dots(p[on], ap))[:, None].to(x)
+            x[on], r[on] = x[on] + step * p[on], r[on] - step * ap
+            products += 1
+            if products % refresh == 0 or bool((_norms(r[on]) <= tol * size[on]).any()):
+                done = on if products % refresh == 0 else on[_norms(r[on]) <= tol * size[on]]
+                r[done] = b[done] - product(x[done])
+            stage.advance(1, residual=float((_norms(r) / size).max()))
+    return x, _norms(b - product(x)) / size
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    return (a.double() * b.double()).sum(1)
+
+
+def _norms(a: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(a, dim=1, dtype=torch.float64)
