@@ -181,12 +181,21 @@ def test_with_one_output_the_first_class_s_score_falls_when_the_second_s_rises()
 def test_the_curve_is_of_real_refits(case: str) -> None:
     refit, _, y = fitted(case)
     x, _ = data(5, seed=7)
-    information = refit.analysis.information(x)
     queries = refit.analysis.queries(x, y.numpy())
-    curve = refit.analysis.curve(queries, information=information, shares=(0.5,), repeats=2)
+    least, most = (refit.analysis.leaving(queries, most=m, steps=9) for m in (False, True))
+    assert sorted(least.tolist()) == sorted(most.tolist()) == list(range(18))
+    values = refit.analysis.information(queries).values
+    assert least[:2].tolist() == values.argsort()[:2].tolist()
+    assert most[:2].tolist() == values.argsort(descending=True)[:2].tolist()
+    curve = refit.analysis.curve(queries, least=least, most=most, shares=(0.5,), repeats=2)
     assert curve.shares == (0.0, 0.5)
-    keep = information.keep(0.5)
-    gone = sorted(set(range(18)) - set(keep.tolist()))
+    gone = sorted(least[:9].tolist())
+    keep = torch.tensor(sorted(least[9:].tolist()))
+    # the second step looks at the problem without the first two
+    rest = [i for i in range(18) if i not in least[:2].tolist()]
+    whole = refit.without(least[:2].tolist())
+    drop = [float((refit.without([*least[:2].tolist(), i]) - whole).square().sum()) for i in rest]
+    assert least[2:4].tolist() == [rest[k] for k in np.argsort(drop)[:2]]
     outputs = refit.without(gone)
     torch.testing.assert_close(refit.analysis.method.refitted(queries, keep), outputs, rtol=1e-8, atol=1e-8)
     assert curve.least[1] == pytest.approx(float((outputs.argmax(1) != y).double().mean()))

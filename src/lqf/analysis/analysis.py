@@ -172,19 +172,30 @@ class Analysis:
         beta = self.rebuilt.fitted.beta
         return WhatIf(before, after.value, beta, queries.ids, self.classes, after.level, after.note)
 
+    def leaving(self, validation: Any, y: Any = None, *, most: bool = False, steps: int = 20) -> Tensor:
+        """(U,) numbers of the units in the order in which a summary drops them: the least informative first.
+
+        Information is computed again after each of ``steps`` equal parts has left: what is uninformative depends on
+        what else is there. ``most``: the most informative first. Exact, from the kernel; not offered without it.
+        """
+        if not isinstance(self.method, ByKernel):
+            raise LQFError("the order in which samples leave needs the kernel of all of them; use method='dense'")
+        return self.method.leaving(self.queries(validation, y), self.units, most=most, steps=steps)
+
     def curve(
         self,
         test: Any,
         y: Any = None,
         *,
-        information: Information,
+        least: Tensor,
+        most: Tensor,
         shares: Sequence[float] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
         repeats: int = 5,
         seed: int = 0,
     ) -> Curve:
-        """Test error after dropping the least, the most informative and random units, by exact refits."""
+        """Test error after dropping units in the orders ``least`` and ``most`` (`leaving`) and at random, by refits."""
         queries = self.queries(test, y)
-        return drop_curve(self.method, queries, information, shares, repeats=repeats, seed=seed)
+        return drop_curve(self.method, queries, self.units, least, most, shares, repeats=repeats, seed=seed)
 
     def similarity(self) -> Similarity:
         """Cosine similarity of all pairs of training samples under the kernel of their features."""

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.analysis.information import Information
 from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
@@ -46,7 +45,15 @@ class Curve:
 
 
 def drop_curve(
-    method: Method, test: Queries, information: Information, shares: Sequence[float], *, repeats: int, seed: int
+    method: Method,
+    test: Queries,
+    units: Units,
+    least: Tensor,
+    most: Tensor,
+    shares: Sequence[float],
+    *,
+    repeats: int,
+    seed: int,
 ) -> Curve:
     """Refit without a share of the samples, units whole, chosen in three orders; the first share is always 0."""
     if bool((test.labels < 0).any()):
@@ -54,7 +61,6 @@ def drop_curve(
     bad = [s for s in shares if not 0 <= s < 1]
     if bad:
         raise LQFError(f"the share {bad[0]!r} cannot be dropped; give numbers from 0 up to, but not including, 1")
-    units, most = information.units, information.ranking()
     shares = tuple(sorted({0.0, *map(float, shares)}))
 
     def errors(order: Tensor) -> list[float]:
@@ -65,7 +71,7 @@ def drop_curve(
     random = torch.tensor(draws, dtype=torch.float64)
     return Curve(
         shares,
-        tuple(errors(most.flip(0))),
+        tuple(errors(least)),
         tuple(errors(most)),
         tuple(random.mean(0).tolist()),
         tuple(random.std(0, correction=1 if repeats > 1 else 0).tolist()),

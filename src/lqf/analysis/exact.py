@@ -143,6 +143,18 @@ class Exact:
         e = torch.linalg.solve(torch.diag(1 + rho) - block * rho, before) / root
         return (p[:, rows] @ (d + rho[:, None] * e)).reshape(-1, self.n_outputs)
 
+    def some(self, keep: Tensor) -> Exact:
+        """The problem of the samples ``keep`` alone, factorised anew from their part of the kernel."""
+        rows = (keep[:, None] * self.pairs + torch.arange(self.pairs)).flatten().to(self.ridge.q.device)
+        q, s = self.ridge.q[rows], self.ridge.weights[rows]
+        lam, own = torch.linalg.eigh((q * self.ridge.lam) @ q.T)
+        of_rows = (keep[:, None] * self.n_views + torch.arange(self.n_views)).flatten().to(self.residual.device)
+        return Exact(KernelRidge(own, lam, s), self.mu, self.residual[of_rows], self.n_views)
+
+    def kernel_columns(self, keep: Tensor) -> Tensor:
+        """Which columns of a kernel with the training data belong to the samples ``keep``."""
+        return (keep[:, None] * self.pairs + torch.arange(self.pairs)).flatten()
+
     def refitted(self, base: Tensor, k: Tensor, keep: Tensor) -> Tensor:
         """f (Q, C) after fitting the samples ``keep`` alone, from the kept rows of the kernel."""
         rows = (keep[:, None] * self.pairs + torch.arange(self.pairs)).flatten().to(k.device)

@@ -1,0 +1,74 @@
+"""Which training images matter? Test error after dropping the least, the most informative and random ones.
+
+    python benchmarks/summaries.py DATA [--solver head] [--classes N] [--size 96] [--device auto]
+
+DATA is a folder with train/ and test/. Half of the test images of every class say how informative a training image is
+(functional sample information, exact, computed again after every twentieth that leaves), the other half are predicted
+by real refits of what is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from hardware import hardware, write
+from loo_bias import Labelled, pictures
+
+from lqf import LQFClassifier
+from lqf.device import resolve_device
+
+
+def halves(test: Labelled) -> tuple[Labelled, Labelled]:
+    """Every other image of each class; `pictures` has put them into random order."""
+    paths, labels = test
+    place = [sum(y == labels[i] for y in labels[:i]) for i in range(len(labels))]
+    parts = [[i for i, k in enumerate(place) if k % 2 == side] for side in (0, 1)]
+    first, second = (([paths[i] for i in part], [labels[i] for i in part]) for part in parts)
+    return first, second
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights")
+    parser.add_argument("--solver", default="head", choices=["head", "dense"])
+    parser.add_argument("--pooling", default="avg")
+    parser.add_argument("--classes", type=int)
+    parser.add_argument("--per-class", type=int)
+    parser.add_argument("--size", type=int, default=96)
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--name", default="summaries")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    generator = np.random.default_rng(0)
+    every = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())
+    names = sorted(generator.permutation(every)[: args.classes].tolist())
+    train = pictures(args.data / "train", names, args.per_class, generator)
+    validation, test = halves(pictures(args.data / "test", names, None, generator))
+    common = {"size": args.size, "weights": args.weights, "device": args.device, "pooling": args.pooling}
+    model = LQFClassifier(args.backbone, solver=args.solver, **common).fit(*train)
+    analysis = model.analyse(*train)
+    asked = analysis.queries(*validation)
+    orders = {name: analysis.leaving(asked, most=name == "most") for name in ("least", "most")}
+    curve = analysis.curve(*test, **orders, repeats=args.repeats)
+    print(f"{'dropped':>8s} {'least':>8s} {'random':>16s} {'most':>8s}")
+    for share, least, random, spread, most in zip(
+        curve.shares, curve.least, curve.random, curve.random_deviation, curve.most, strict=True
+    ):
+        print(f"{share:8.0%} {least:8.1%} {random:8.1%} ± {spread:5.1%} {most:8.1%}")
+    result = {
+        "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.pooling} pooling, solver {args.solver}",
+        "problem": f"{len(names)} classes, {len(train[0])} training, {len(validation[0])} validation images",
+        "curve": curve.to_dict(),
+        "hardware": hardware(resolve_device(args.device)),
+    }
+    print(write(args.name, result, args.out))
+
+
+if __name__ == "__main__":
+    main()
