@@ -54,6 +54,7 @@ class Fit(Journey):
         told = self._report(
             solved.solution, loo, pooled.choice, began, plan=ready.plan.sentence, point=ready.point.kind
         )
+        told["point_ridge"] = ready.pooled.choice.mu  # of a moved network, at its last point
         beta = loo.temperature()[0] if loo and honest else self._temperature(pooled, ready)
         return self._assembly.of_model(ready.problem.model, solved.solution.delta, loo, beta, told)
 

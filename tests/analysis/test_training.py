@@ -103,3 +103,14 @@ def test_random_views_cannot_be_analysed() -> None:
     model.fit(x, np.arange(8) % 2)
     with pytest.raises(LQFError, match="was fitted on random views"):
         model.analyse(x)
+
+
+@pytest.mark.parametrize(
+    "params", [{"head": h} for h in ("probe", "heavy", "means", "several")] + [{"relinearize": 1}], ids=str
+)
+def test_the_problem_of_every_point_is_built_again(params: dict[str, object]) -> None:
+    """Predictions from the rebuilt dual are those of the model, with automatic weight decay too."""
+    x, y = data(18)
+    model = classifier(**params).fit(x, y)
+    test = data(4, seed=7)[0]
+    np.testing.assert_allclose(model.analyse(x).influence(test).outputs, model.decision_function(test), rtol=1e-7)
