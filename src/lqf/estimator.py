@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ from lqf.loo import LeaveOneOut
 from lqf.progress import SILENT, Progress
 from lqf.settings import Settings
 from lqf.targets import class_scores, decide
+
+if TYPE_CHECKING:
+    from lqf.audit import Audit
 
 
 class LQFClassifier:
@@ -347,6 +350,21 @@ class LQFClassifier:
     def what_if(self, images: Any, **change: Any) -> WhatIf:
         """Predictions of a model fitted on changed data; see `Analysis.what_if`."""
         return self._analysis().what_if(images, **change)
+
+    def audit(self, train: Any = None, y: Any = None, *, similar: float = 0.9, progress: Progress = SILENT) -> Audit:
+        """What the model says about its training data: wrong labels, near-duplicates, informative samples.
+
+        Args:
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            y: their labels.
+            similar: least cosine of near-duplicates.
+            progress: where to report.
+        """
+        from lqf.audit import audit
+
+        self._model()
+        fresh = self.analysis_ is None or train is not None
+        return audit(self, self.analyse(train, y, progress=progress) if fresh else self._analysis(), similar=similar)
 
     def _analysis(self) -> Analysis:
         self._model()

@@ -13,7 +13,7 @@ from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.fast import FastLinearization
 from lqf.inputs import Inputs
-from lqf.linearize import linearized_body
+from lqf.linearize import Linearization, linearized_body
 from lqf.loo import LeaveOneOut, average_views
 from lqf.model import with_one
 from lqf.progress import SILENT, Progress
@@ -78,9 +78,8 @@ class Fitted:
         progress: Progress = SILENT,
     ) -> Tensor:
         """f of every image, (N, C), on the CPU."""
-        prefix, body = linearized_body(self.backbone.body.to(device=device, dtype=dtype), self.stage)
+        body, inputs = self._opened(images, device, batch_size, dtype)
         head, point, delta = (t.to(device=device, dtype=dtype) for t in (self.head, self.point, self.delta))
-        inputs = Inputs(images, self.preprocess, device=device, dtype=dtype, batch_size=batch_size, prefix=prefix)
         if len(delta):
             body = FastLinearization(body, dtype, inputs.example(), recorded=False)
         out = torch.empty(len(inputs), len(head), dtype=dtype)
@@ -91,3 +90,28 @@ class Fitted:
                 out[rows.cpu()] = (f if dz is None else f + dz @ point.T).cpu()
                 stage.advance(len(rows))
         return average_views(out, images.n_views)
+
+    def features(
+        self,
+        images: Images,
+        *,
+        device: torch.device,
+        batch_size: int,
+        dtype: torch.dtype = torch.float32,
+        progress: Progress = SILENT,
+    ) -> Tensor:
+        """z of every image, (N, p), on the CPU: what the head sees, averaged over the image's views."""
+        body, inputs = self._opened(images, device, batch_size, dtype)
+        out = torch.empty(len(inputs), self.head.shape[1] - 1, dtype=dtype)
+        with progress.stage("features", total=len(inputs), unit="images") as stage:
+            for rows, x in inputs.batches():
+                out[rows.cpu()] = body.value(x).cpu()
+                stage.advance(len(rows))
+        return average_views(out, images.n_views)
+
+    def _opened(
+        self, images: Images, device: torch.device, batch_size: int, dtype: torch.dtype
+    ) -> tuple[Linearization, Inputs]:
+        prefix, body = linearized_body(self.backbone.body.to(device=device, dtype=dtype), self.stage)
+        inputs = Inputs(images, self.preprocess, device=device, dtype=dtype, batch_size=batch_size, prefix=prefix)
+        return body, inputs

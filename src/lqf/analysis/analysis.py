@@ -75,6 +75,11 @@ class Analysis:
         return self.rebuilt.fitted.train.ids
 
     @property
+    def images(self) -> Images:
+        """The training images, in the order of their ids."""
+        return self.rebuilt.fit.images
+
+    @property
     def labels(self) -> Tensor:
         """(N,) numbers of their classes."""
         return self.rebuilt.fit.rows.labels

@@ -1,4 +1,4 @@
-"""The command line: `lqf fit`, `evaluate`, `predict`, `backbones`, `adapt`, `demo`.
+"""The command line: `lqf fit`, `evaluate`, `predict`, `explain`, `audit`, `summarize`, `report`, ….
 
 One file per command, each with `SUMMARY`, `add_options`, `run` (computes a JSON object) and `show` (says it to a
 person). torch is imported inside `run`, so that `lqf --help` answers at once.

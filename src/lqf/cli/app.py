@@ -17,7 +17,7 @@ from contextlib import redirect_stdout
 from typing import Any, Protocol
 
 import lqf
-from lqf.cli import adapt, backbones, demo, evaluate, fit, predict
+from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, predict, report, summarize
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json
 from lqf.cli.output import print_json, shortened, wrapped
@@ -45,6 +45,10 @@ COMMANDS: dict[str, Command] = {
     "fit": fit,
     "evaluate": evaluate,
     "predict": predict,
+    "explain": explain,
+    "audit": audit,
+    "summarize": summarize,
+    "report": report,
     "backbones": backbones,
     "adapt": adapt,
     "demo": demo,
@@ -55,6 +59,8 @@ examples:
   lqf fit photos/train -o run        folders photos/train/CLASS/*.jpg
   lqf evaluate run photos/test       error on labelled images
   lqf predict run new/*.jpg          labels for new images
+  lqf audit run                      labels that look wrong, copies
+  lqf report run -o report.html      all of it on one page
   lqf demo                           the same on data that comes with it
 
 Every command has --help, and --json for programs.

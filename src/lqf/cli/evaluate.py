@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import columns, counted, duration, percent, shortened
+from lqf.measure import measure
 from lqf.progress import Progress
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SUMMARY = "error of a fitted model on labelled images"
 MOST_ROWS = 20
@@ -47,34 +44,6 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "test": args.test,
         "seconds": time.perf_counter() - began,
     }
-
-
-def measure(classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
-    """Weighted error in all and of every class that occurs, and who is taken for whom how often."""
-    wrong = predicted != labels
-    per_class = {}
-    for k, name in enumerate(classes):
-        if (rows := labels == k).any():
-            per_class[name] = {"n": int(rows.sum()), "error": _mean(wrong[rows], weights[rows])}
-    pairs = Counter(zip(labels[wrong].tolist(), predicted[wrong].tolist(), strict=True))
-    known = [c["error"] for c in per_class.values() if c["error"] is not None]
-    return {
-        "n": len(labels),
-        "error": _mean(wrong, weights),
-        "mean_class_error": sum(known) / len(known) if known else None,
-        "per_class": per_class,
-        "confusions": [
-            {"label": classes[a], "predicted": classes[b], "n": n} for (a, b), n in sorted(pairs.items(), key=_by_count)
-        ],
-    }
-
-
-def _mean(wrong: np.ndarray, weights: np.ndarray) -> float | None:
-    return float((wrong * weights).sum() / weights.sum()) if weights.sum() > 0 else None
-
-
-def _by_count(item: tuple[tuple[int, int], int]) -> tuple[int, tuple[int, int]]:
-    return -item[1], item[0]
 
 
 def show(result: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 from dataclasses import fields
@@ -50,6 +51,24 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"`{text}` is neither `auto` nor a number") from None
 
 
+def share(text: str) -> float:
+    """A number above 0 and at most 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is no share; give a number above 0 and at most 1")
+    return value
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 1 on")
+    return int(text)
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json, which every command has."""
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
@@ -61,6 +80,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights", metavar="FILE", help="the backbone's weights file, if it has moved")
     add_device(parser)
     add_batch_size(parser)
+
+
+def add_train(parser: argparse._ActionsContainer) -> None:
+    """The data that the model was fitted on."""
+    parser.add_argument("--train", metavar="DIR", help="the training images, if they have moved since the fit")
 
 
 def add_backbone(parser: argparse._ActionsContainer) -> None:

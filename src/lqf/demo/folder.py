@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import csv
-import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lqf.demo.solar import Cell
-from lqf.errors import LQFError
-from lqf.storage import replace_folder
+from lqf.outputs import check_folder, new_folder
 
 FORMAT = "lqf-demo"
 
 
 def check_output(out: Path, overwrite: bool) -> None:
     """Refuse a folder that is there, and with ``overwrite`` one that no demo wrote."""
-    if not out.exists():
-        return
-    if not overwrite:
-        raise LQFError(f"`{out}` exists; choose another output folder, or give --overwrite to replace it")
-    if not out.is_dir() or (any(out.iterdir()) and not _is_demo(out)):
-        raise LQFError(f"`{out}` exists and was not written by `lqf demo`; it is not replaced even with --overwrite")
+    check_folder(out, overwrite, marker="result.json", format=FORMAT, command="lqf demo")
 
 
-def _is_demo(out: Path) -> bool:
-    try:
-        return json.loads((out / "result.json").read_text(encoding="utf-8"))["format"] == FORMAT
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-
-
-@contextmanager
-def output_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+def output_folder(out: Path, overwrite: bool) -> AbstractContextManager[Path]:
     """An empty folder beside ``out`` that takes its place when the block ends well, and goes when it does not."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
-        yield beside
-        os.chmod(beside, 0o755)
-        check_output(out, overwrite)  # again: minutes have passed
-        replace_folder(beside, out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    return new_folder(out, overwrite, marker="result.json", format=FORMAT, command="lqf demo")
 
 
 def write_manifest(path: Path, cells: Sequence[Cell]) -> None:

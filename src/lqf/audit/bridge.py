@@ -1,0 +1,21 @@
+"""To cleanlab: leave-one-out probabilities are the out-of-sample `pred_probs` that it asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lqf.calibration import probabilities
+
+if TYPE_CHECKING:
+    from lqf.estimator import LQFClassifier
+
+
+def for_cleanlab(model: LQFClassifier) -> dict[str, Any]:
+    """`labels` (N,) and `pred_probs` (N, n_classes) of a fitted model, as cleanlab's functions take them.
+
+    Example:
+        >>> from cleanlab.filter import find_label_issues  # doctest: +SKIP
+        >>> find_label_issues(**for_cleanlab(model))  # doctest: +SKIP
+    """
+    loo, fitted = model.leave_one_out(), model.fitted_
+    return {"labels": fitted.train.labels.copy(), "pred_probs": probabilities(loo.outputs, fitted.beta).numpy()}

@@ -1,0 +1,110 @@
+"""`lqf explain RUN IMAGE…`: the training images behind a prediction."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from lqf.cli import options
+from lqf.cli.models import load_model
+from lqf.cli.output import columns, counted, percent, shortened
+from lqf.progress import Progress
+
+SUMMARY = "a prediction and the training images that pushed it there and away"
+SUFFIXES = (".html", ".png")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """RUN IMAGE… [-o FILE]."""
+    parser.usage = "lqf explain RUN IMAGE… [-o FILE.html|FILE.png] [options]"
+    options.add_run(parser)
+    parser.add_argument("images", metavar="IMAGE", nargs="+", help="image files, and folders with images below")
+    options.add_train(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="picture to write: .html or .png")
+    options.add_overwrite(parser)
+    parser.add_argument("--top", type=options.positive, metavar="K", help="training images of each kind (default: 6)")
+    parser.add_argument(
+        "--without", metavar="ID", action="append", help="also say the prediction without this training sample"
+    )
+
+
+def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Predict, and take the prediction apart."""
+    began = time.perf_counter()
+    out = options.output_path(args.output) if hasattr(args, "output") else None
+    from lqf.data import load_unlabelled
+    from lqf.explain import explanations
+    from lqf.outputs import check_file, write_file
+
+    if out is not None:
+        check_file(out, args.overwrite, SUFFIXES)
+    samples = load_unlabelled(args.images)
+    model = load_model(args)
+    images = model.open(samples, strict=True, progress=progress)
+    analysis = model.analyse(getattr(args, "train", None), progress=progress)
+    from lqf.analysis import Queries
+
+    queries = Queries.of(images)
+    influence = analysis.influence(queries)
+    told = explanations(influence, analysis.labels, most=getattr(args, "top", 6))
+    changed = _without(analysis, queries, getattr(args, "without", []))
+    if out is not None:
+        write_file(out, _picture(out, told, images.samples, analysis.images.samples, influence.level))
+    return {
+        "explanations": [e.to_dict() | w for e, w in zip(told, changed, strict=True)],
+        "n": len(told),
+        "level": influence.level,
+        "note": influence.note,
+        "run": args.run,
+        "output": out,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _without(analysis: Any, queries: Any, ids: list[str]) -> list[dict[str, Any]]:
+    """Predictions without these training samples, or nothing where none was named."""
+    if not ids:
+        return [{} for _ in range(len(queries))]
+    what = analysis.what_if(queries, without=ids)
+    p = what.probabilities.amax(1).tolist()
+    return [
+        {"without": {"ids": list(ids), "predicted": name, "probability": share}}
+        for name, share in zip(what.predicted, p, strict=True)
+    ]
+
+
+def _picture(out: Path, told: list[Any], queries: Any, train: Any, level: str) -> bytes | str:
+    from lqf.pages.explain import explain_page, explain_sheet
+
+    return (explain_page if out.suffix.lower() == ".html" else explain_sheet)(told, queries, train, level)
+
+
+def show(result: dict[str, Any]) -> str:
+    """Every image: what it is taken for, and by whose doing."""
+    blocks = [_block(e) for e in result["explanations"]]
+    end = [f"\n{counted(result['n'], 'image')}, influence {result['level']}."]
+    if result["output"]:
+        end.append(f"Written to {result['output']}")
+    return "\n".join(["\n\n".join(blocks), *end])
+
+
+def _block(e: dict[str, Any]) -> str:
+    others = ", ".join(f"{shortened(k, 24)} {percent(p)}" for k, p in list(e["probabilities"].items())[1:3])
+    lines = [
+        shortened(e["id"], columns()),
+        f"  {shortened(e['predicted'], 40)} {percent(e['probability'])}" + (f"  ({others})" if others else ""),
+    ]
+    if "without" in e:
+        w = e["without"]
+        lines.append(f"  without {counted(len(w['ids']), 'sample')}: {w['predicted']} {percent(w['probability'])}")
+    for side, title in (("towards", "pushed it there"), ("away", "pushed it away")):
+        lines.append(f"  {title}:")
+        lines += [_push(p) for p in e[side]] or ["    nothing"]
+    return "\n".join(lines)
+
+
+def _push(p: dict[str, Any]) -> str:
+    width = columns() - 32
+    return f"    {shortened(p['name'], width):<{width}}  without it {percent(p['probability']):>6}"

@@ -1,0 +1,67 @@
+"""`lqf summarize RUN --keep 0.5`: the samples worth keeping."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from lqf.cli import options
+from lqf.cli.models import load_model
+from lqf.cli.output import columns, counted, duration, facts, shortened
+from lqf.progress import Progress
+
+SUMMARY = "the most informative part of the training data, as a manifest for `lqf fit`"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """RUN --keep SHARE [-o FILE]."""
+    parser.usage = "lqf summarize RUN --keep SHARE [-o FILE.csv] [options]"
+    options.add_run(parser)
+    options.add_train(parser)
+    parser.add_argument("--keep", type=options.share, metavar="SHARE", required=True, help="share to keep, e.g. 0.5")
+    parser.add_argument(
+        "--validation", metavar="DIR", help="images whose predictions should change least (default: the training ones)"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="the .csv manifest to write")
+    options.add_overwrite(parser)
+
+
+def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Rank by functional information, keep the first."""
+    began = time.perf_counter()
+    out = options.output_path(args.output) if hasattr(args, "output") else None
+    from lqf.outputs import check_file, write_file
+    from lqf.summary import manifest, summarize
+
+    if out is not None:
+        check_file(out, args.overwrite, (".csv",))
+    model = load_model(args)
+    analysis = model.analyse(getattr(args, "train", None), progress=progress)
+    summary = summarize(model, analysis, args.keep, getattr(args, "validation", None))
+    if out is not None:
+        write_file(out, manifest(summary, analysis.images.samples))
+    told = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
+    return {**summary.to_dict(), **told}
+
+
+def show(result: dict[str, Any]) -> str:
+    """How much is kept of what, and what comes next."""
+    per_class = result["per_class"]
+    thin = min(per_class, key=lambda name: per_class[name]["kept"])
+    lines = [f"Kept {result['kept']:,} of {counted(result['n'], 'image')}.\n"]
+    lines += facts(
+        [
+            ("information kept", f"{result['information_share']:.1%} of the sum ({result['level']})"),
+            ("least of a class", f"{per_class[thin]['kept']} of {per_class[thin]['n']} ({shortened(thin, 40)})"),
+            ("written to", str(result["output"] or "")),
+            ("time", duration(result["seconds"])),
+        ]
+    )
+    if result["output"] is None:
+        lines += ["", *(shortened(name, columns()) for name in result["ids"][:10])]
+        if result["kept"] > 10:
+            lines.append(f"… and {result['kept'] - 10:,} more (-o FILE.csv writes all)")
+    else:
+        lines.append(f"\nNext:  lqf fit {result['output']} -o RUN")
+    return "\n".join(lines)

@@ -1,0 +1,85 @@
+"""Tables of a report, cut to what a person reads, with the number of rows left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+WHOLE = 14
+"""Up to so many classes the whole confusion matrix is shown; of more, those that are confused most."""
+MOST_ROWS = 20
+
+
+def confusion_matrix(classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
+    """Counts and shares of a readable part of the confusion matrix.
+
+    Rows are labels, columns predictions. Of many classes the matrix shows those in the most frequent confusions.
+    """
+    pairs = Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
+    shown = _most_confused(pairs, len(classes))
+    totals = np.bincount(labels, minlength=len(classes))
+    rows = [
+        {
+            "name": classes[a],
+            "cells": [
+                {
+                    "n": pairs[a, b],
+                    "share": pairs[a, b] / totals[a] if totals[a] else 0.0,
+                    "right": a == b,
+                    "other": classes[b],
+                }
+                for b in shown
+            ],
+            "elsewhere": int(totals[a]) - sum(pairs[a, b] for b in shown),
+            "n": int(totals[a]),
+        }
+        for a in shown
+    ]
+    return {"rows": rows, "names": [classes[k] for k in shown], "left_out": len(classes) - len(shown)}
+
+
+def _most_confused(pairs: Mapping[tuple[int, int], int], n_classes: int) -> list[int]:
+    if n_classes <= WHOLE:
+        return list(range(n_classes))
+    shown: list[int] = []
+    wrong = sorted(((n, pair) for pair, n in pairs.items() if pair[0] != pair[1]), key=lambda x: (-x[0], x[1]))
+    for _, pair in wrong:
+        new = [k for k in pair if k not in shown]
+        if len(shown) + len(new) > WHOLE - 2:
+            break
+        shown += new
+    return sorted(shown or range(WHOLE - 2))
+
+
+def confused_pairs(classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, most: int = 8) -> dict[str, Any]:
+    """The most frequent confusions, with their share of the class."""
+    totals = Counter(labels.tolist())
+    pairs = Counter((a, b) for a, b in zip(labels.tolist(), predicted.tolist(), strict=True) if a != b)
+    ordered = sorted(pairs.items(), key=lambda x: (-x[1], x[0]))
+    rows = [
+        {"label": classes[a], "predicted": classes[b], "n": n, "share": n / totals[a]} for (a, b), n in ordered[:most]
+    ]
+    return cut(rows, len(ordered))
+
+
+def class_table(classes: Sequence[str], loo: Mapping[str, Any], test: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Size and errors of every class, the worst first."""
+    rows = []
+    for name in classes:
+        row: dict[str, Any] = {"name": name, "n": 0, "loo": None, "test_n": 0, "test": None}
+        if name in loo["per_class"]:
+            row |= {"n": loo["per_class"][name]["n"], "loo": loo["per_class"][name]["error"]}
+        if test is not None and name in test["per_class"]:
+            row |= {"test_n": test["per_class"][name]["n"], "test": test["per_class"][name]["error"]}
+        rows.append(row)
+    rows.sort(key=lambda r: -max(r["loo"] or 0.0, r["test"] or 0.0))
+    return cut(rows[:MOST_ROWS], len(rows))
+
+
+def cut(rows: Iterable[Any], total: int) -> dict[str, Any]:
+    """Rows that are shown, and how many are not."""
+    shown = list(rows)
+    return {"rows": shown, "left_out": total - len(shown)}

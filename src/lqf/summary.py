@@ -1,0 +1,99 @@
+"""A summary of a training set: the samples without which the model would change most."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lqf.data import Samples
+from lqf.data.sources import FileSource
+from lqf.errors import LQFError
+
+if TYPE_CHECKING:
+    from lqf.analysis import Analysis
+    from lqf.estimator import LQFClassifier
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Which samples to keep.
+
+    Attributes:
+        kept: numbers of the samples, in their order.
+        ids: of those.
+        information: (N,) F-SI of every sample.
+        per_class: class -> {"n", "kept"}.
+        level, note: how exact the information is.
+    """
+
+    kept: np.ndarray
+    ids: tuple[str, ...]
+    information: np.ndarray
+    per_class: dict[str, dict[str, int]]
+    level: str
+    note: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        total = float(self.information.sum())
+        return {
+            "n": len(self.information),
+            "kept": len(self.kept),
+            "information_share": float(self.information[self.kept].sum()) / total if total else 1.0,
+            "ids": list(self.ids),
+            "per_class": self.per_class,
+            "level": self.level,
+            "note": self.note,
+        }
+
+
+def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation: Any = None) -> Summary:
+    """The most informative share of the training samples.
+
+    Args:
+        model: fitted.
+        analysis: its training problem.
+        keep: share of the samples, above 0 and at most 1; groups stay together.
+        validation: images whose predictions should change least; None: the training images.
+    """
+    if not 0 < keep <= 1:
+        raise LQFError(f"keep is {keep}; give a share above 0 and at most 1, e.g. 0.5")
+    information = analysis.information(validation)
+    kept = information.keep(keep).numpy()
+    train, classes = model.fitted_.train, model.fitted_.classes
+    n, of = (np.bincount(y, minlength=len(classes)) for y in (train.labels, train.labels[kept]))
+    return Summary(
+        kept=kept,
+        ids=tuple(train.ids[i] for i in kept),
+        information=information.samples().numpy(),
+        per_class={name: {"n": int(n[k]), "kept": int(of[k])} for k, name in enumerate(classes)},
+        level=information.level,
+        note=information.note,
+    )
+
+
+def manifest(summary: Summary, samples: Samples) -> str:
+    """The kept samples as a CSV that `lqf fit` reads, with absolute paths, so that it may lie anywhere.
+
+    Raises:
+        LQFError: the samples are no files, or a class keeps fewer than the two samples that a fit needs.
+    """
+    if not isinstance(samples.source, FileSource):
+        raise LQFError(f"{samples.name} has no image files, which a manifest needs; take the ids from Python or --json")
+    few = [name for name, c in summary.per_class.items() if c["kept"] < 2 <= c["n"]]
+    if few:
+        raise LQFError(f"of class `{few[0]}` fewer than two images are left, too few to fit; keep a larger share")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    grouped = samples.groups is not None
+    writer.writerow(["path", "label", "weight", *(["group"] if grouped else []), "information"])
+    for i in summary.kept.tolist():
+        group = [samples.groups[i]] if samples.groups is not None else []
+        path, label = os.path.abspath(samples.source.paths[i]), samples.classes[samples.labels[i]]
+        writer.writerow([path, label, repr(float(samples.weights[i])), *group, repr(float(summary.information[i]))])
+    return text.getvalue()
