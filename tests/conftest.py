@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from browser import PROGRAM
+
 ROOT = Path(__file__).resolve().parent.parent
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels, where it is installed, then run on a CPU
@@ -62,6 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         "gpu": None if torch.cuda.is_available() else "needs CUDA",
         # found, not imported: an installed timm that fails to import should fail its tests, not skip them
         "timm": None if find_spec("timm") and find_spec("torchvision") else "needs timm and torchvision",
+        "browser": None if PROGRAM else "needs Chromium",
         "shared_data": None if _find_shared_datasets() else "needs the shared datasets (or $LQF_SHARED)",
     }
     for item in items:

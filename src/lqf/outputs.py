@@ -52,10 +52,10 @@ def new_folder(out: Path, overwrite: bool, *, marker: str, format: str, command:
 
 def check_file(out: Path, overwrite: bool, suffixes: Sequence[str]) -> None:
     """Refuse, before any work is done, a name that cannot be written or whose kind is not known."""
-    if out.suffix.lower() not in suffixes:
-        raise LQFError(f"`{out}` does not end in {' or '.join(suffixes)}; that says what to write")
     if out.is_dir():
         raise LQFError(f"`{out}` is a folder; give the name of a file to write")
+    if out.suffix.lower() not in suffixes:
+        raise LQFError(f"`{out}` does not end in {' or '.join(suffixes)}; that says what to write")
     if out.exists() and not overwrite:
         raise LQFError(f"`{out}` exists; choose another file, or give --overwrite to replace it")
 

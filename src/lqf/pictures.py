@@ -86,7 +86,8 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 def _fitted(
     draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int
 ) -> str:
-    """The text, its middle left out until it is narrow enough."""
+    """The text, its middle left out until it is narrow enough; the font knows no narrow space."""
+    text = text.replace("\u202f", " ")
     if draw.textlength(text, font) <= width:
         return text
     keep = len(text) - 1

@@ -1,8 +1,11 @@
 """Do two sets of images come from the same distribution? Let a classifier try to tell them apart.
 
 A closed-form head is fitted to the question "training image or test image?", on the model's own features, each class
-counting equally in both sets so that other class frequencies alone do not show. Its leave-one-out scores are out of
-sample; their AUC is 1/2 where the sets cannot be told apart, and near 1 where they can.
+counting equally in both sets so that other class frequencies alone do not show. Its scores are out of sample; their AUC
+is 1/2 where the sets cannot be told apart, and near 1 where they can.
+
+Not one image is left out at a time but a fold with its share of both sets: without one test image there are fewer test
+images, and where nothing else can be learnt that alone would push its score away from the test set (AUC far below 1/2).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lqf.point import stratified_folds
 from lqf.solvers import Head
 from lqf.tune import Judge, choose_ridge
 
@@ -51,7 +55,7 @@ def measure_shift(
         return None
     labels = np.concatenate([train_labels[a], test_labels[b]])
     is_test = np.arange(len(labels)) >= len(a)
-    scores = _out_of_sample(torch.cat([train[a], test[b]]), is_test, _balanced(labels, is_test))
+    scores = _out_of_sample(torch.cat([train[a], test[b]]), is_test, 2 * labels + is_test)
     low, high = scores[~is_test], scores[is_test]
     auc = area(low, high)
     train_scores, test_scores = np.full(len(train_labels), np.nan), np.full(len(test_labels), np.nan)
@@ -74,19 +78,20 @@ def _some(index: np.ndarray, most: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(index, most, replace=False))
 
 
-def _balanced(labels: np.ndarray, is_test: np.ndarray) -> Tensor:
-    """Weights with which every class has the same total in both sets, one per sample on average."""
-    cell = labels * 2 + is_test
-    _, inverse, counts = np.unique(cell, return_inverse=True, return_counts=True)
+def _balanced(cells: np.ndarray) -> Tensor:
+    """Weights with which every (class, set) has the same total, one per sample on average."""
+    _, inverse, counts = np.unique(cells, return_inverse=True, return_counts=True)
     weights = 1 / counts[inverse]
-    return torch.tensor(weights * len(labels) / weights.sum())
+    return torch.tensor(weights * len(cells) / weights.sum())
 
 
-def _out_of_sample(features: Tensor, is_test: np.ndarray, weights: Tensor) -> np.ndarray:
-    side = torch.tensor(is_test).long()
+def _out_of_sample(features: Tensor, is_test: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """(n,) scores from fits without each of five folds; ``cells`` number the pairs of class and set."""
+    side, weights = torch.tensor(is_test).long(), _balanced(cells)
     targets = 2.0 * side[:, None].double() - 1
     n = len(side)
-    head = Head.of(features.double(), targets, weights, torch.arange(n))
+    fold = stratified_folds(torch.arange(n), torch.tensor(cells), seed=0)
+    head = Head.of(features.double(), targets, weights, fold)
     judge = Judge(targets, side, weights, 1)
     choice = choose_ridge(lambda _: head.ridge, head.residual, judge, [1.0], None)
     return judge.outputs(choice.e_loo)[:, 0].cpu().numpy()

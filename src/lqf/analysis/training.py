@@ -44,7 +44,9 @@ def open_training(fitted: Fitted, train: Any = None, y: Any = None, progress: Pr
 def _load(train: Any, y: Any, table: TrainingTable, progress: Progress) -> Samples:
     source = table.source if train is None else train
     if train is None and not Path(str(source)).expanduser().exists():
-        raise LQFError(f"the training data are no longer at `{source}`; say where they are now with train=")
+        raise LQFError(
+            f"the training data are no longer at `{source}`; say where they are now with --train (in Python: train=)"
+        )
     return load_samples(source, y, progress=progress)
 
 

@@ -11,7 +11,7 @@ from lqf.cli.models import load_model
 from lqf.cli.output import columns, counted, duration, percent, shortened, wrapped
 from lqf.progress import Progress
 
-SUMMARY = "likely wrong labels, near-duplicates and informative samples of the training data"
+SUMMARY = "wrong labels, near-duplicates, informative samples of the training data"
 FEW = 8
 """Rows of a table on the terminal."""
 

@@ -68,10 +68,17 @@ def _without(analysis: Any, queries: Any, ids: list[str]) -> list[dict[str, Any]
     if not ids:
         return [{} for _ in range(len(queries))]
     what = analysis.what_if(queries, without=ids)
-    p = what.probabilities.amax(1).tolist()
+    p = what.probabilities
     return [
-        {"without": {"ids": list(ids), "predicted": name, "probability": share}}
-        for name, share in zip(what.predicted, p, strict=True)
+        {
+            "without": {
+                "ids": list(ids),
+                "predicted": name,
+                "probability": float(p[q].max()),
+                "probabilities": dict(zip(what.classes, p[q].tolist(), strict=True)),
+            }
+        }
+        for q, name in enumerate(what.predicted)
     ]
 
 

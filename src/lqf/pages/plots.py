@@ -138,10 +138,10 @@ def decay_plot(choice: dict[str, Any]) -> dict[str, Any]:
 def shift_plot(train: Sequence[float], test: Sequence[float], bins: int = 24) -> dict[str, Any]:
     """Two histograms over one axis, as shares: out-of-sample scores of training and of test images."""
     both = sorted([*train, *test])
-    low, high = both[0], both[-1]
-    width = (high - low) / bins or 1.0
+    low, high = both[0], both[-1] if both[-1] > both[0] else both[0] + 1.0
+    width = (high - low) / bins
     shares = [_histogram(v, low, width, bins) for v in (train, test)]
-    x, y = horizontal(low, high if high > low else low + 1), vertical(0, 100 * max(max(s) for s in shares))
+    x, y = horizontal(low, high), vertical(0, 100 * max(max(s) for s in shares))
     marks = []
     for css, share in zip(("loo", "test"), shares, strict=True):
         corners = [f"{x(low)},{y(0)}"]

@@ -1,0 +1,55 @@
+"""Explanations agree with really leaving the sample out."""
+
+import pytest
+import torch
+
+from fits import FIXED, classifier, data
+from lqf.explain import explanations
+from lqf.summary import summarize
+
+X, Y = data(18)
+NEW = data(5, seed=7)[0]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_probability_without_a_sample_is_that_of_what_if(n_classes):
+    x, y = data(18, n_classes)
+    model = classifier(**FIXED).fit(x, y)
+    analysis = model.analyse(x, y)
+    told = explanations(analysis.influence(NEW), analysis.labels, most=3)
+    assert [e.query for e in told] == list(range(5))
+    for e in told:
+        assert e.label is None
+        assert e.probability == pytest.approx(model.predict_proba(NEW)[e.query].max(), abs=1e-6)
+        assert list(e.probabilities.values()) == sorted(e.probabilities.values(), reverse=True)
+        assert 0 < len(e.towards) <= 3
+        for push in (*e.towards, *e.away):
+            what = analysis.what_if(NEW, without=[push.name])
+            k = model.fitted_.classes.index(e.predicted)
+            assert push.probability == pytest.approx(float(what.probabilities[e.query, k]), abs=1e-8)
+            assert push.label == str(y[int(push.name)])
+        assert all(p.change < 0 for p in e.towards)
+        assert all(p.change > 0 for p in e.away)
+        assert e.to_dict()["towards"][0]["name"] == e.towards[0].name
+
+
+def test_a_group_is_one_push():
+    groups = [f"g{i // 2}" for i in range(18)]
+    model = classifier(**FIXED).fit(X, Y, groups=groups)
+    analysis = model.analyse(X, Y)
+    told = explanations(analysis.influence(NEW), analysis.labels, most=9)
+    pushes = [*told[0].towards, *told[0].away]
+    assert {p.size for p in pushes} == {2}
+    assert {p.name for p in pushes} <= set(groups)
+    assert all(p.sample == 2 * int(p.name[1:]) for p in pushes)
+
+
+def test_a_summary_keeps_the_most_informative_samples():
+    model = classifier(**FIXED).fit(X, Y)
+    analysis = model.analyse(X, Y)
+    summary = summarize(model, analysis, 0.5)
+    values = analysis.information().samples()
+    assert set(summary.kept.tolist()) == set(values.topk(9)[1].tolist())
+    assert sum(c["kept"] for c in summary.per_class.values()) == 9
+    assert summary.to_dict()["information_share"] == pytest.approx(float(values.topk(9)[0].sum() / values.sum()))
+    assert torch.equal(torch.tensor(summary.information), values)
