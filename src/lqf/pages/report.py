@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from lqf.audit.informative import ends_of_classes
 from lqf.calibration import probabilities
 from lqf.explain import Explanation
 from lqf.loo import LeaveOneOut
-from lqf.measure import calibration_error, measure, reliability
+from lqf.measure import calibration_error, measure, reliability, standard_error
 from lqf.pages import plots, tables, words
 from lqf.pages.environment import number, percent, render
 from lqf.pages.gallery import Gallery
@@ -147,8 +148,7 @@ def _shift(
     if test is None:
         return None
     rows = tables.class_table(classes, out, test.result)["rows"]
-    rows = [r | {"worse": (r["test"] or 0) - (r["loo"] or 0) > 0.1} for r in rows if r["test"] is not None]
-    rows = [r for r in rows if (r["test"] or 0) > (r["loo"] or 0)]
+    rows = [r | {"worse": _worse(r)} for r in rows if (r["test"] or 0) > (r["loo"] or 0)]
     rows.sort(key=lambda r: (r["loo"] or 0) - (r["test"] or 0))
     if shift is None:
         return {"rows": rows[:6], "plot": None, "examples": []}
@@ -156,6 +156,13 @@ def _shift(
     examples = _extremes(classes, labels, test, shift, train_pictures) if shift.visible else []
     told = {"auc": shift.auc, "standard_error": shift.standard_error}
     return {"rows": rows[:6], "plot": plot, "examples": examples, **told}
+
+
+def _worse(row: dict[str, Any]) -> bool:
+    """Whether a class's test error exceeds its leave-one-out error by more than chance (two standard errors)."""
+    loo, test = row["loo"] or 0.0, row["test"]
+    chance = math.hypot(standard_error(loo, row["n"]), standard_error(test, row["test_n"]))
+    return test - loo > 2 * chance
 
 
 def _extremes(
