@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from lqf import wide
 from lqf.loo import average_views
 from lqf.solution import Level
+
+_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,15 @@ class Similarity:
 
     def pairs(self, least: float = 0.95, most: int = 100) -> list[tuple[int, int, float]]:
         """(i, j, cosine) of the most similar pairs i < j, the most similar first."""
-        i, j = torch.triu_indices(len(self.matrix), len(self.matrix), 1)
-        values = self.matrix[i, j]
-        order = torch.argsort(values, descending=True, stable=True)[:most]
-        return [(int(i[k]), int(j[k]), float(values[k])) for k in order if values[k] >= least]
+        found: list[
+            tuple[float, int, int]
+        ] = []  # by blocks of rows: the indices of all pairs take more than the matrix
+        for first, rows in enumerate(self.matrix.split(_ROWS)):
+            start = first * _ROWS
+            i, j = (rows >= least).triu(start + 1).nonzero(as_tuple=True)
+            found += zip((-rows[i, j]).tolist(), (i + start).tolist(), j.tolist(), strict=True)
+            found = sorted(found)[:most]
+        return [(i, j, -value) for value, i, j in found]
 
 
 def centred_cosines(features: Tensor, n_views: int) -> Tensor:
