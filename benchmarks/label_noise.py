@@ -5,7 +5,8 @@
 DATA is a folder with train/CLASS/*.jpg. A share of the labels is replaced by another class, chosen at random. The model
 is fitted on what remains, and every method ranks the samples, the most suspicious first:
 
-    audit                leave-one-out margin (`lqf audit`)
+    audit                soft leave-one-out margin (`lqf audit`)
+    hard margin          the best other leave-one-out score minus the label's own
     cleanlab, loo        cleanlab's self-confidence of the same leave-one-out probabilities
     cleanlab, 5 folds    cleanlab's self-confidence of logistic regression on the same features, five folds, penalty by
                          its log-loss
@@ -32,6 +33,7 @@ from loo_bias import pictures
 from lqf import LQFClassifier
 from lqf.analysis import Queries
 from lqf.audit import for_cleanlab
+from lqf.audit.labels import soft_margin
 from lqf.device import resolve_device
 from lqf.loo import LeaveOneOut
 from lqf.point import stratified_folds
@@ -126,7 +128,8 @@ def one_draw(args: argparse.Namespace, draw: int) -> dict[str, Any]:
     images = model.open(_samples(paths, y, model))
     z = model.fitted_.features(images, device=device, batch_size=args.batch_size)
     ways: dict[str, Callable[[], np.ndarray]] = {
-        "audit": lambda: loo.suspicion().numpy(),
+        "audit": lambda: soft_margin(model.fitted_, loo).numpy(),
+        "hard margin": lambda: loo.suspicion().numpy(),
         "cleanlab, loo": lambda: by_cleanlab(**for_cleanlab(model)),
         "cleanlab, 5 folds": lambda: by_cleanlab(labels, logistic(z.numpy(), labels)),
         "head, 5 folds": lambda: folded_head(z, torch.tensor(labels), len(names)),

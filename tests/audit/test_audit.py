@@ -28,6 +28,9 @@ def test_the_turned_label_is_the_most_suspicious(audit, model):
     assert first["predicted_probability"] + first["label_probability"] == pytest.approx(1)
     margins = [row["margin"] for row in audit.suspects]
     assert margins == sorted(margins, reverse=True)
+    odds = [np.log(1 / row["label_probability"] - 1) / model.fitted_.beta for row in audit.suspects]
+    np.testing.assert_allclose(margins, odds, rtol=1e-9)
+    assert all(row["margin"] > 0 for row in audit.contradicted)
     assert sorted(row["index"] for row in audit.suspects) == list(range(17))
     assert len(audit.contradicted) == round(17 * model.leave_one_out().error)
 

@@ -1,7 +1,12 @@
 """Labels that the other samples contradict, and classes that are taken for each other: both from leave-one-out.
 
-For a sample with label y and leave-one-out outputs f, the margin max_{k≠y} f_k − f_y says how strongly a model that has
-not seen it speaks against its label. It is large where the label is wrong, and where the image is a hard one.
+For a sample with label y and leave-one-out outputs f, the soft margin
+
+    m = (1/β) log Σ_{k≠y} exp(β f_k) − f_y,        p_y = 1/(1 + exp(β m)),
+
+says how strongly a model that has not seen the sample speaks against its label; β is the model's calibrated inverse
+temperature, so the order is that of the label's own probability. It counts all other classes, not only the best one: of
+flipped labels that finds a few more. It is large where the label is wrong, and where the image is a hard one.
 """
 
 from __future__ import annotations
@@ -9,17 +14,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from lqf.calibration import probabilities
 from lqf.fitted import Fitted
 from lqf.loo import LeaveOneOut
+from lqf.targets import logits
 
 SUSPECT_COLUMNS = ("rank", "id", "label", "predicted", "margin", "label_probability", "predicted_probability")
 CONFUSION_COLUMNS = ("label", "predicted", "n", "share")
 
 
 def suspects(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
-    """Every training sample, the most suspicious label first; contradicted are those with a margin above zero."""
-    margin, predicted = loo.suspicion(), loo.predicted
+    """Every training sample, the most suspicious label first."""
+    margin, predicted = soft_margin(fitted, loo), loo.predicted
     p = probabilities(loo.outputs, fitted.beta)
     rows = []
     for rank, i in enumerate(margin.argsort(descending=True, stable=True).tolist(), 1):
@@ -37,6 +46,14 @@ def suspects(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def soft_margin(fitted: Fitted, loo: LeaveOneOut) -> Tensor:
+    """(N,) how strongly the other samples contradict each label."""
+    scores = fitted.beta * logits(loo.outputs.double())
+    own = loo.labels[:, None].to(scores.device)
+    others = scores.scatter(1, own, -torch.inf).logsumexp(1)
+    return ((others - scores.gather(1, own)[:, 0]) / fitted.beta).cpu()
 
 
 def confusions(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
