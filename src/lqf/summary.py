@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lqf.audit.informative import measure_information
 from lqf.data import Samples
 from lqf.data.sources import FileSource
 from lqf.errors import LQFError
@@ -63,7 +64,7 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
     """
     if not 0 < keep <= 1:
         raise LQFError(f"keep is {keep}; give a share above 0 and at most 1, e.g. 0.5")
-    information = analysis.information(validation)
+    information = measure_information(analysis, validation)
     kept = information.keep(keep).numpy()
     train, classes = model.fitted_.train, model.fitted_.classes
     n, of = (np.bincount(y, minlength=len(classes)) for y in (train.labels, train.labels[kept]))

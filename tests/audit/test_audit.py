@@ -110,3 +110,16 @@ def test_tensors_have_no_pictures_and_are_audited_all_the_same(tmp_path):
     audit = model.audit(x, y)
     assert len(audit.suspects) == 18
     assert "informative.png" in write(audit, tmp_path / "out")
+
+
+def test_beside_pcg_everything_is_said_with_its_level():
+    x, y = data(10, 2)
+    decays = {"weight_decay": 0.1, "body_weight_decay": 0.2}
+    model = classifier(solver="pcg", **decays).fit(x, y)
+    exact = classifier(solver="dense", **decays).fit(x, y).audit(x, y)
+    audit = model.audit(x, y)
+    assert audit.levels["information"]["level"] == "estimated"
+    assert exact.levels["information"]["level"] == "exact"
+    values = [{row["id"]: row["information"] for row in a.information} for a in (audit, exact)]
+    ranks = [np.argsort(np.argsort([v[str(i)] for i in range(10)])) for v in values]
+    assert np.corrcoef(*ranks)[0, 1] > 0.5
