@@ -10,6 +10,7 @@ import pytest
 from cli.conftest import CLASSES
 from lqf import LQFClassifier
 from lqf.cli import evaluate
+from lqf.measure import measure
 
 
 def test_evaluate_agrees_with_the_estimator(lqf, run, photos):
@@ -52,7 +53,7 @@ def test_the_worst_classes_come_first_and_not_all_of_them():
     classes = [f"a class with quite a long name indeed, number {k}" for k in range(40)]
     labels = np.arange(40).repeat(10)
     predicted = np.where(np.arange(400) % 10 < labels % 10, (labels + 1) % 40, labels)
-    result = evaluate.measure(classes, labels, predicted, np.ones(400))
+    result = measure(classes, labels, predicted, np.ones(400))
     assert result["error"] == pytest.approx(0.45)
     text = evaluate.show({**result, "skipped": [("x", "y")], "loo_error": None, "seconds": 100.0})
     assert max(map(len, text.splitlines())) <= 80

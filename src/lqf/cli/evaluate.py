@@ -10,7 +10,6 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import columns, counted, duration, percent, shortened
-from lqf.measure import measure
 from lqf.progress import Progress
 
 SUMMARY = "error of a fitted model on labelled images"
@@ -29,15 +28,12 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Predict everything, compare with the labels."""
     began = time.perf_counter()
     model = load_model(args)
-    from lqf.data import load_samples
+    from lqf.tested import tested
 
-    classes = model.fitted_.classes
-    samples = load_samples(args.test, classes=classes, progress=progress)
-    images = model.open(samples, strict=getattr(args, "strict", False), progress=progress)
-    predicted, _, _ = model.scores(images, progress=progress)
+    seen = tested(model, args.test, strict=getattr(args, "strict", False), progress=progress)
     return {
-        **measure(classes, images.samples.labels, predicted, images.samples.weights),
-        "skipped": images.skipped,
+        **seen.result,
+        "skipped": seen.images.skipped,
         "loo_error": model.report_["loo_error"],
         "loo_level": model.report_["loo_level"],
         "run": args.run,
