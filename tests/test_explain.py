@@ -53,3 +53,10 @@ def test_a_summary_keeps_the_most_informative_samples():
     assert sum(c["kept"] for c in summary.per_class.values()) == 9
     assert summary.to_dict()["information_share"] == pytest.approx(float(values.topk(9)[0].sum() / values.sum()))
     assert torch.equal(torch.tensor(summary.information), values)
+
+
+def test_with_validation_images_a_summary_keeps_what_leaves_last():
+    model = classifier(**FIXED).fit(X, Y)
+    analysis = model.analyse(X, Y)
+    summary = summarize(model, analysis, 1 / 3, NEW)
+    assert set(summary.kept.tolist()) == set(analysis.leaving(NEW)[-6:].tolist())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from lqf.audit.informative import measure_information
 from lqf.data import Samples
@@ -16,7 +18,7 @@ from lqf.data.sources import FileSource
 from lqf.errors import LQFError
 
 if TYPE_CHECKING:
-    from lqf.analysis import Analysis
+    from lqf.analysis import Analysis, Information, Queries
     from lqf.estimator import LQFClassifier
 
 
@@ -64,8 +66,10 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
     """
     if not 0 < keep <= 1:
         raise LQFError(f"keep is {keep}; give a share above 0 and at most 1, e.g. 0.5")
+    if validation is not None:
+        validation = analysis.queries(validation)
     information = measure_information(analysis, validation)
-    kept = information.keep(keep).numpy()
+    kept = _kept(analysis, information, keep, validation).numpy()
     train, classes = model.fitted_.train, model.fitted_.classes
     n, of = (np.bincount(y, minlength=len(classes)) for y in (train.labels, train.labels[kept]))
     return Summary(
@@ -76,6 +80,23 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
         level=information.level,
         note=information.note,
     )
+
+
+def _kept(analysis: Analysis, information: Information, keep: float, validation: Queries | None) -> Tensor:
+    """Numbers of the samples to keep.
+
+    With validation images and the kernel, those that leave last when information is computed again as samples leave
+    (`Analysis.leaving`): of two copies neither is informative, and the one that stays is. Otherwise those with the most
+    information in the presence of all.
+    """
+    from lqf.analysis.by_kernel import ByKernel
+
+    if validation is None or not isinstance(analysis.method, ByKernel):
+        return information.keep(keep)
+    place = torch.empty(len(analysis.units), dtype=torch.float64)
+    order = analysis.leaving(validation).cpu()
+    place[order] = torch.arange(len(order), dtype=torch.float64)
+    return replace(information, values=place).keep(keep)
 
 
 def manifest(summary: Summary, samples: Samples) -> str:
