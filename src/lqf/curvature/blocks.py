@@ -139,6 +139,13 @@ class Kronecker:
             return self.from_basis(c / (self.d + mu))
         return v / mu - self.from_basis(c * self.d / (mu * (self.d + mu)))  # 1/(D+μ) − 1/μ without cancellation
 
+    def inverse_root(self, v: Tensor, mu: float) -> Tensor:
+        """(B + μI)^(−1/2) v, in the same way."""
+        c = self.to_basis(v)
+        if not self.thin:
+            return self.from_basis(c * (self.d + mu).rsqrt())
+        return v * mu**-0.5 + self.from_basis(c * ((self.d + mu).rsqrt() - mu**-0.5))
+
     def dense(self) -> Tensor:
         """The block as a matrix over V flattened in C order; for tests."""
         groups, o, p = len(self.u_a), self.d.shape[1] if self.u_g is None else self.u_g.shape[1], self.u_a.shape[1]
@@ -166,5 +173,12 @@ class Channelwise:
 
     def solve(self, v: Tensor, mu: float) -> Tensor:
         """(B + μI)⁻¹ v for v (channels, k)."""
-        c = (self.u.mT @ v[..., None])[..., 0] / (self.lam + mu)
+        return self._scaled(v, 1 / (self.lam + mu))
+
+    def inverse_root(self, v: Tensor, mu: float) -> Tensor:
+        """(B + μI)^(−1/2) v."""
+        return self._scaled(v, (self.lam + mu).rsqrt())
+
+    def _scaled(self, v: Tensor, factors: Tensor) -> Tensor:
+        c = (self.u.mT @ v[..., None])[..., 0] * factors
         return (self.u @ c[..., None])[..., 0]

@@ -15,7 +15,7 @@ Many processes add up their sums, share out the eigendecompositions, and exchang
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -156,14 +156,21 @@ class KFAC:
 
     def solve(self, v: Tensor, mu: float) -> Tensor:
         """(B + μI)⁻¹ v for a flat v (D,)."""
+        return self._by_blocks(v, lambda block, part: block.solve(part, mu))
+
+    def inverse_root(self, v: Tensor, mu: float) -> Tensor:
+        """(B + μI)^(−1/2) v for a flat v (D,)."""
+        return self._by_blocks(v, lambda block, part: block.inverse_root(part, mu))
+
+    def _by_blocks(self, v: Tensor, act: Callable[[Kronecker | Channelwise, Tensor], Tensor]) -> Tensor:
         parts, out = self.layout.views(v), torch.empty_like(v)
         into = self.layout.views(out)
         for name, block in self.kronecker.items():
             layer = self.layers[name]
-            scatter_kronecker(layer, into, block.solve(gather_kronecker(layer, parts, block), mu))
+            scatter_kronecker(layer, into, act(block, gather_kronecker(layer, parts, block)))
         for name, channel in self.channels.items():
             names = self.channel_names[name]
-            solved = channel.solve(torch.stack([parts[n].reshape(-1) for n in names], -1), mu)
+            solved = act(channel, torch.stack([parts[n].reshape(-1) for n in names], -1))
             for k, n in enumerate(names):
                 into[n].copy_(solved[:, k].view_as(into[n]))
         return out

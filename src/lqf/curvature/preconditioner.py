@@ -40,6 +40,12 @@ class Preconditioner:
         solved = self.head.solve(head[None], problem.ridge.head)[0]
         return torch.cat([solved.reshape(-1), self.body.solve(body, problem.ridge.body)])
 
+    def inverse_root(self, v: Tensor, problem: Problem) -> Tensor:
+        """P^(−1/2) v."""
+        head, body = problem.model.split(v)
+        rooted = self.head.inverse_root(head[None], problem.ridge.head)[0]
+        return torch.cat([rooted.reshape(-1), self.body.inverse_root(body, problem.ridge.body)])
+
 
 def precondition(problem: Problem, features: Tensor, **options: Any) -> Preconditioner:
     """Head and body together, from the features (n, p) of all rows; options as of `body_curvature`."""

@@ -1,0 +1,139 @@
+"""Weight decay by the gradient of a validation loss, through the linear system.
+
+Both ridge strengths are multiplied by e^τ. With V(δ) = (1/n) Σ ½‖t − f(x; δ)‖² over validation images and u its
+derivative by their outputs f,
+
+    dδ*/dτ = −H⁻¹ M δ*,     dV/dτ = −⟨H⁻¹ J_xᵀu, M δ*⟩ = −⟨P, e⟩,     P = (uᵀJ_x) H⁻¹ Jᵀ S,
+
+because Mδ* = JᵀSe at the optimum, e being the training residuals. P is one more linear solve with the same matrix
+(`lqf.analysis.responses`), so the exact slope costs about as much as the solution itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lqf.analysis.responses import Responses, Side
+from lqf.data import Images
+from lqf.errors import MissingDependency
+from lqf.paper.posed import Posed
+from lqf.precision import matmul_precision
+from lqf.targets import encode, error_rate
+
+
+STRIDE, CLOSE = 10.0, 0.1
+"""Factor between weight decays while the slope keeps its sign; how well log λ is found after that."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One weight decay.
+
+    Attributes:
+        scale: e^τ.
+        loss: V.
+        slope: dV/dτ.
+        error: share of wrong predictions on the validation images.
+        passes: over the training data, for the solution.
+        residual: relative residual of the solution.
+    """
+
+    scale: float
+    loss: float
+    slope: float
+    error: float
+    passes: int
+    residual: float
+
+
+@dataclass
+class Search:
+    """Solutions of one problem along its weight decay, each from where the last one ended.
+
+    Attributes:
+        posed: the problem at e^τ = 1.
+        validation: labelled images that it is not trained on.
+        tol: relative residual of all solves.
+        max_products: of the solve for a slope.
+    """
+
+    posed: Posed
+    validation: Images
+    tol: float = 1e-4
+    max_products: int = 100
+    tried: list[Tried] = field(default_factory=list)
+    _start: Tensor | None = None
+
+    def at(self, scale: float) -> Tried:
+        """Loss and slope at e^τ = ``scale``."""
+        posed = self.posed.scaled(scale)
+        solution = posed.solve(self._start, tol=self.tol)
+        self._start = posed.body(solution)
+        outputs = posed.outputs(self.validation, solution)
+        labels = torch.tensor(self.validation.samples.labels)
+        targets = encode(labels, len(self.validation.samples.classes), posed.fit.settings.alpha)
+        gap = outputs - targets.to(outputs)
+        proof = solution.certificate
+        found = Tried(
+            scale,
+            float(gap.square().sum() / 2 / len(gap)),
+            self._slope(posed, solution.delta, gap / len(gap)),
+            error_rate(outputs, labels),
+            proof.passes,
+            proof.relative_residual,
+        )
+        self.tried.append(found)
+        return found
+
+    def _slope(self, posed: Posed, delta: Tensor, u: Tensor) -> float:
+        """−⟨P, e⟩ for the derivative u (N, C) of V by the validation outputs."""
+        problem, pooled, v = posed.fit.engine.measured(posed.problem), posed.ready.pooled, self.validation.n_views
+        responses = Responses(
+            problem, pooled.features, pooled.head.ridge, posed.curvature, self.tol, self.max_products, posed.fit.progress
+        )
+        with matmul_precision(fast=False):
+            p, _ = responses.of(self._side, (u / v).repeat_interleave(v, 0)[None])
+            e = problem.residuals(delta).double()
+        return -float((p[0].to(e) * e).sum())
+
+    @cached_property
+    def _side(self) -> Side:
+        """The validation images with their features, which no weight decay changes."""
+        fit = self.posed.fit
+        inputs = fit._inputs(self.validation, fit.preprocess)
+        inputs.batch_size = fit.inputs.batch_size
+        return Side(inputs, torch.cat([self.posed.problem.model.body.value(x) for _, x in inputs.batches()]))
+
+
+def descend(search: Search, *, low: float = 1e-3, high: float = 1e3) -> list[Tried]:
+    """Follow the slope downhill by factors of `STRIDE` until its sign changes, then close in on where it is zero.
+
+    Between the scales ``low`` and ``high``; every one that was tried, in turn.
+    """
+    try:
+        from scipy.optimize import brentq
+    except ImportError as e:
+        raise MissingDependency("scipy", "the search for a weight decay") from e
+    seen: dict[float, Tried] = {}
+
+    def slope(tau: float) -> float:
+        if tau not in seen:
+            seen[tau] = search.at(math.exp(tau))
+        return seen[tau].slope
+
+    here = 0.0
+    stride = -math.copysign(math.log(STRIDE), slope(here))
+    while slope(here) * stride < 0:
+        there = min(max(here + stride, math.log(low)), math.log(high))
+        if there == here:
+            return list(seen.values())  # the best is at the end of the range
+        if slope(there) * stride >= 0:
+            brentq(slope, here, there, xtol=CLOSE, maxiter=10, disp=False)
+            break
+        here = there
+    return list(seen.values())

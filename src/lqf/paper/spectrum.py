@@ -1,0 +1,115 @@
+"""The largest eigenvalues of a Hessian that is only known by its products with vectors, by scipy's Lanczos iteration.
+
+Three Hessians are compared: of the ordinary fine-tuning loss (1/N) Σ ℓ(f(x_i; w), y_i) at any weights w, by a product
+with a vector through two reverse passes; of the linear-quadratic problem, H = JᵀSJ + M; and of the latter seen through
+its preconditioner, P^(−1/2) H P^(−1/2), whose spread decides how soon an iterative solver is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lqf.curvature import Preconditioner
+from lqf.errors import LQFError, MissingDependency
+from lqf.objective import Problem
+from lqf.progress import SILENT, Progress
+
+Product = Callable[[Tensor], Tensor]
+"""v -> Av, for a symmetric A."""
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The ``k`` largest eigenvalues of a symmetric matrix.
+
+    Attributes:
+        values: in descending order.
+        size: of the matrix.
+        products: with the matrix, to find them.
+    """
+
+    values: tuple[float, ...]
+    size: int
+    products: int
+
+    @property
+    def condition(self) -> float:
+        """λ_1/λ_k: among the k directions of most curvature, how much the curvature differs."""
+        return self.values[0] / self.values[-1] if self.values[-1] > 0 else float("inf")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self) | {"condition": self.condition}
+
+
+def largest(
+    product: Product, like: Tensor, k: int, *, tol: float = 1e-3, seed: int = 0, progress: Progress = SILENT
+) -> Spectrum:
+    """The k largest eigenvalues of ``product`` over vectors ``like`` one (D,), by implicitly restarted Lanczos."""
+    try:
+        from scipy.sparse.linalg import LinearOperator, eigsh
+    except ImportError as e:
+        raise MissingDependency("scipy", "the spectrum of a Hessian") from e
+    if not 0 < k < len(like):
+        raise LQFError(f"{k} eigenvalues of a {len(like)} × {len(like)} matrix; ask for 1 to {len(like) - 1}")
+    kind = np.float64 if like.dtype == torch.float64 else np.float32
+    made = 0
+    with progress.stage("Lanczos", total=None, unit="products") as stage:
+
+        def act(v: np.ndarray) -> np.ndarray:
+            nonlocal made
+            made += 1
+            stage.advance(1)
+            return product(torch.as_tensor(np.ascontiguousarray(v), dtype=like.dtype).to(like.device)).cpu().numpy()
+
+        operator = LinearOperator((len(like), len(like)), matvec=act, dtype=kind)
+        start = np.random.default_rng(seed).standard_normal(len(like)).astype(kind)
+        values = eigsh(operator, k=k, which="LA", tol=tol, v0=start, return_eigenvectors=False)
+    return Spectrum(tuple(sorted(map(float, values), reverse=True)), len(like), made)
+
+
+def loss_curvature(
+    weights: Sequence[Tensor], batches: Callable[[], Iterator[Callable[[], Tensor]]], total: float
+) -> tuple[Product, Tensor]:
+    """The Hessian of (1/total) Σ loss() over all ``batches``, in some weights; and a vector of its size.
+
+    Args:
+        weights: those that the losses depend on, with ``requires_grad``.
+        batches: every call goes through all batches again; each is a function that computes its summed loss.
+        total: number of samples.
+    """
+    sizes = [w.numel() for w in weights]
+
+    def product(v: Tensor) -> Tensor:
+        parts = [p.view_as(w) for p, w in zip(v.split(sizes), weights, strict=True)]
+        out = torch.zeros_like(v)
+        for loss in batches():
+            first = torch.autograd.grad(loss(), weights, create_graph=True, materialize_grads=True, allow_unused=True)
+            inner = sum((g * p).sum() for g, p in zip(first, parts, strict=True) if g.requires_grad)
+            second = torch.autograd.grad(inner, weights, materialize_grads=True, allow_unused=True)  # type: ignore[arg-type]
+            out += torch.cat([g.reshape(-1) for g in second])
+        return out / total
+
+    return product, torch.cat([torch.zeros_like(w).reshape(-1) for w in weights])
+
+
+def problem_curvature(problem: Problem) -> Product:
+    """H/N: the mean form, comparable with a mean loss."""
+    total = float(problem.weights.sum())
+    return lambda v: problem.product(v) / total
+
+
+def preconditioned_curvature(problem: Problem, preconditioner: Preconditioner) -> Product:
+    """P^(−1/2) H P^(−1/2): the eigenvalues of P⁻¹H, in a symmetric form."""
+
+    def product(v: Tensor) -> Tensor:
+        moved = problem.product(preconditioner.inverse_root(v, problem))
+        return preconditioner.inverse_root(moved, problem)
+
+    return product

@@ -1,0 +1,86 @@
+"""Eigenvalues by Lanczos against those of dense matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call, hessian
+
+from dense import ridge_matrix, rows
+from lqf.curvature import precondition
+from lqf.errors import LQFError
+from lqf.objective import Ridge
+from lqf.paper.spectrum import largest, loss_curvature, preconditioned_curvature, problem_curvature
+from problems import features, problem
+
+
+def dense_hessian(p: Any) -> Tensor:
+    j, _, s = rows(p)
+    flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])
+    return flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(p))
+
+
+def matrix(product: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
+    return torch.stack([product(e) for e in torch.eye(len(like), dtype=like.dtype)])
+
+
+def test_the_hessian_of_an_ordinary_loss() -> None:
+    net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    x, y = torch.randn(11, 4).double(), torch.arange(11) % 3
+    weights = dict(net.named_parameters())
+
+    def batches() -> Iterator[Callable[[], Tensor]]:
+        for some in torch.arange(11).split(4):
+            yield lambda some=some: F.cross_entropy(net(x[some]), y[some], reduction="sum")
+
+    product, like = loss_curvature(list(weights.values()), batches, 11)
+
+    def loss(flat: Tensor) -> Tensor:
+        parts = flat.split([w.numel() for w in weights.values()])
+        swapped = {n: p.view_as(w) for (n, w), p in zip(weights.items(), parts, strict=True)}
+        return F.cross_entropy(functional_call(net, swapped, (x,)), y)
+
+    dense = hessian(loss)(torch.cat([w.detach().reshape(-1) for w in weights.values()]))
+    torch.testing.assert_close(matrix(product, like), dense, atol=1e-12, rtol=1e-10)
+    found = largest(product, like, 6, tol=1e-12)
+    assert found.values == pytest.approx(torch.linalg.eigvalsh(dense).flip(0)[:6].tolist(), rel=1e-8)
+    assert found.products > 6
+    assert found.size == len(like)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convnet"])
+def test_the_hessian_of_the_linear_quadratic_problem(name: str) -> None:
+    p = problem(name, n=9, ridge=Ridge(0.7, 0.4))
+    found = largest(problem_curvature(p), p.zero(), 8, tol=1e-12)
+    expected = torch.linalg.eigvalsh(dense_hessian(p) / 9).flip(0)[:8]
+    assert found.values == pytest.approx(expected.tolist(), rel=1e-8)
+    assert found.condition == pytest.approx(float(expected[0] / expected[7]), rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convnet"])
+def test_preconditioned_eigenvalues_are_those_of_the_inverse_times_the_hessian(name: str) -> None:
+    p = problem(name, n=9, ridge=Ridge(0.7, 0.4))
+    kfac = precondition(p, features(p), draws=None)
+    inverse = matrix(lambda v: kfac.solve(v, p), p.zero())
+    expected = torch.linalg.eigvals(inverse @ dense_hessian(p)).real.sort(descending=True).values[:8]
+    found = largest(preconditioned_curvature(p, kfac), p.zero(), 8, tol=1e-12)
+    assert found.values == pytest.approx(expected.tolist(), rel=1e-7)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convnet"])
+def test_the_inverse_root_squared_is_the_inverse(name: str) -> None:
+    p = problem(name, n=9, ridge=Ridge(0.7, 0.4))
+    kfac = precondition(p, features(p), draws=None)
+    v = torch.randn_like(p.zero())
+    twice = kfac.inverse_root(kfac.inverse_root(v, p), p)
+    torch.testing.assert_close(twice, kfac.solve(v, p), rtol=1e-9, atol=1e-12)
+
+
+def test_too_many_eigenvalues_are_refused() -> None:
+    with pytest.raises(LQFError, match="ask for 1 to 4"):
+        largest(lambda v: v, torch.zeros(5), 5)
