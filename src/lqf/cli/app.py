@@ -17,7 +17,7 @@ from contextlib import redirect_stdout
 from typing import Any, Protocol
 
 import lqf
-from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, predict, report, summarize
+from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, paper, predict, report, summarize
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json
 from lqf.cli.output import print_json, shortened, wrapped
@@ -51,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "report": report,
     "backbones": backbones,
     "adapt": adapt,
+    "paper": paper,
     "demo": demo,
 }
 

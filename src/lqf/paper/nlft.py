@@ -22,6 +22,7 @@ from torch import Tensor
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
+from lqf.paper.stream import per_epoch, steps, stream
 from lqf.paper.tuned import Network, Tuned, autocast, placed, plain_float32
 from lqf.paper.views import Views
 from lqf.progress import SILENT, Progress
@@ -91,8 +92,7 @@ class NLFT:
             network = Network(backbone, preprocess, len(images.samples.classes)).to(device)
             losses = self._train(network, images, Views(images, preprocess, self.augment, device), progress)
         network.eval()
-        epoch = torch.arange(len(losses)) * self._batch(images) // len(images)
-        means = tuple(float(losses[epoch == e].mean()) for e in range(self.epochs) if bool((epoch == e).any()))
+        means = per_epoch(losses, len(images), self.epochs, self._batch(images))
         return Tuned(network, means, time.perf_counter() - began, self.precision)
 
     def _train(self, network: Network, images: Images, views: Views, progress: Progress) -> Tensor:
@@ -114,11 +114,11 @@ class NLFT:
         weights = torch.tensor(images.samples.weights, dtype=torch.float32, device=device)
         weights = weights / weights.mean()
         batch = self._batch(images)
-        steps = self.epochs * len(images) // batch
-        losses = torch.zeros(steps, device=device)
-        with progress.stage("fine-tuning", total=steps * batch, unit="images") as stage:
-            for k, (rows, x) in enumerate(self._batches(views, len(images), batch)):
-                optimiser.param_groups[0]["lr"] = self.learning_rate * rate(self.schedule, k / steps)
+        total = steps(len(images), self.epochs, batch)
+        losses = torch.zeros(total, device=device)
+        with progress.stage("fine-tuning", total=total * batch, unit="images") as stage:
+            for k, (rows, x) in enumerate(stream(views, len(images), self.epochs, batch, self.seed)):
+                optimiser.param_groups[0]["lr"] = self.learning_rate * rate(self.schedule, k / total)
                 with autocast(device, self.precision):
                     outputs = forward(placed(x, device))
                 loss = (weights[rows] * self.losses(outputs.float(), labels[rows])).mean()
@@ -135,16 +135,6 @@ class NLFT:
             return F.cross_entropy(outputs, labels, reduction="none")
         targets = self.alpha * F.one_hot(labels, outputs.shape[1])
         return 0.5 * (outputs - targets).square().sum(1)
-
-    def _batches(self, views: Views, n: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """(row numbers, pixels) of every step: one stream of permutations, cut into equal batches."""
-        generator = torch.Generator().manual_seed(self.seed)
-        order = torch.cat([torch.randperm(n, generator=generator) for _ in range(self.epochs)])
-        windows = views.draw(len(order), generator)
-        order = order.to(views.device)
-        for at in range(0, len(order) - batch + 1, batch):
-            here = slice(at, at + batch)
-            yield order[here], views.batch(order[here], windows and windows[here])
 
     def _batch(self, images: Images) -> int:
         return min(self.batch_size, len(images))

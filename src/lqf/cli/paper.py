@@ -1,0 +1,76 @@
+"""`lqf paper NAME --data DIR… --out results`: one of the paper's tables or figures, on your own data."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import Any
+
+from lqf.cli import options
+from lqf.cli.output import counted, duration, facts, shortened
+from lqf.progress import Progress
+
+SUMMARY = "repeat an experiment of the paper: baselines, tables, figures"
+SCALES = ("short", "paper", "quick")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """NAME --data DIR… --out DIR."""
+    parser.usage = "lqf paper NAME --data DIR [DIR …] --out DIR [options]"
+    parser.add_argument("name", metavar="NAME", help="table1, bilinear, ablation, adam, …; `list` shows them all")
+    parser.add_argument("--data", metavar="DIR", nargs="+", default=[], help="folders with train/ and test/")
+    parser.add_argument("--out", metavar="DIR", default="results", help="where JSON, PNG and README.md go")
+    options.add_backbone(parser)
+    options.add_size(parser)
+    parser.add_argument("--grid", choices=SCALES, default="short", help="how much of the paper's grids is searched")
+    parser.add_argument(
+        "--quick", action="store_true", default=False, help="the same as --grid quick: minutes, on a CPU"
+    )
+    parser.add_argument("--epochs", type=options.positive, metavar="N", help="passes of the mini-batch methods")
+    options.add_device(parser)
+
+
+def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """Compute the cells that are missing, then write the results."""
+    from lqf.paper.experiments import EXPERIMENTS
+
+    if args.name == "list":
+        return {"experiments": {name: e.TITLE for name, e in EXPERIMENTS.items()}}
+    from lqf.device import resolve_device
+    from lqf.errors import LQFError
+    from lqf.paper.command import Order, carry_out
+
+    if args.name not in EXPERIMENTS:
+        raise LQFError(f"there is no experiment `{args.name}`; there are {', '.join(EXPERIMENTS)}")
+    if not args.data:
+        raise LQFError("name the data: --data DIR [DIR …], folders with train/ and test/")
+    given = {k: v for k, v in vars(args).items() if k in ("backbone", "weights", "size", "epochs")}
+    order = Order(
+        name=args.name,
+        data=tuple(args.data),
+        out=options.output_path(args.out),
+        scale="quick" if args.quick else args.grid,
+        device=resolve_device(getattr(args, "device", "auto")),
+        command=shlex.join(["lqf", *args.words]),
+        **given,
+    )
+    return carry_out(order, progress)
+
+
+def show(result: dict[str, Any]) -> str:
+    """The table, and where the rest is."""
+    if "experiments" in result:
+        return "\n".join(facts(list(result["experiments"].items())))
+    lines = facts(
+        [
+            ("cells", f"{counted(result['cells'], 'cell')}, {duration(result['seconds'])} of work in all"),
+            ("written to", ", ".join(str(Path(p)) for p in result["files"])),
+        ]
+    )
+    return "\n".join([*_aligned([result["table"]["columns"], *result["table"]["rows"]]), "", *lines])
+
+
+def _aligned(rows: list[Any]) -> list[str]:
+    widths = [min(28, max(len(str(r[k])) for r in rows)) for k in range(len(rows[0]))]
+    return ["  ".join(shortened(str(c), w).ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]

@@ -1,0 +1,76 @@
+"""Methods × data sets: cells over each method's grid, the best of each, a table, and errors relative to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lqf.paper.cells import Cell
+from lqf.paper.experiment import Done, Results, Table, best, percent
+from lqf.paper.grid import grid
+from lqf.paper.lab import Task
+from lqf.paper.methods import METHODS, params
+from lqf.paper.scale import Scale
+
+Best = dict[str, dict[str, Done | None]]
+"""Data set -> method -> its best cell."""
+
+
+def cells_of(methods: Mapping[str, str], tasks: Sequence[Task], scale: Scale, seeds: int = 1) -> list[Cell]:
+    """Every method with all settings of its grid: method -> name of the grid."""
+    return [
+        Cell("fit", task.name, params(method, scale, len(task.train), settings, seed=seed))
+        for task in tasks
+        for method, searched in methods.items()
+        for settings in grid(searched, scale.name)
+        for seed in range(seeds)
+    ]
+
+
+def best_of(results: Results, methods: Sequence[str]) -> Best:
+    """The best cell of every method on every data set."""
+    return {t.name: {m: best(results.where(work="fit", data=t.name, method=m)) for m in methods} for t in results.tasks}
+
+
+def error_table(found: Best, methods: Sequence[str]) -> Table:
+    """Test errors in per cent, the lowest of each row in bold."""
+    rows = []
+    for name, row in found.items():
+        errors = [_error(row[m]) for m in methods]
+        lowest = min((e for e in errors if e is not None), default=None)
+        shown = [f"**{percent(e)}**" if e is not None and e == lowest else percent(e) for e in errors]
+        rows.append((name, *shown))
+    return Table(("test error, %", *(METHODS[m].label for m in methods)), tuple(rows))
+
+
+def error_values(found: Best, results: Results) -> dict[str, Any]:
+    """JSON values: errors, the settings that won, and the spread over each grid."""
+    return {
+        name: {m: _values(d, results.where(work="fit", data=name, method=m)) for m, d in row.items()}
+        for name, row in found.items()
+    }
+
+
+def relative(found: Best, method: str, to: str) -> list[float]:
+    """(error − reference)/reference on every data set where both are known and the reference is not zero."""
+    pairs = [(_error(row[method]), _error(row[to])) for row in found.values()]
+    return [(e - r) / r for e, r in pairs if e is not None and r]
+
+
+def _values(found: Done | None, tried: Sequence[Done]) -> dict[str, Any]:
+    errors = [d.result["test_error"] for d in tried]
+    known = sorted(e for e in errors if e is not None)
+    return {
+        "test_error": None if found is None else found.result["test_error"],
+        "settings": None if found is None else found.params["settings"],
+        "chosen": None if found is None else found.result["chosen"],
+        "tried": len(tried),
+        "diverged": sum(e is None for e in errors),
+        "worst": known[-1] if known else None,
+        "fit_seconds": None if found is None else found.result["fit_seconds"],
+        "seconds": sum(d.seconds for d in tried),
+    }
+
+
+def _error(done: Done | None) -> float | None:
+    return None if done is None else done.result["test_error"]

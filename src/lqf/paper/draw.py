@@ -1,0 +1,52 @@
+"""Pieces of pictures that several experiments share, drawn onto a matplotlib Figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e09f3e", "#7b5ea7", "#4a4e57", "#3aa6b9", "#a0522d")
+
+
+def boxes(figure: Any, groups: Mapping[str, Sequence[float]], label: str, *, zero: bool = True) -> None:
+    """A horizontal box per group (median, quartiles, extremes) with its points, in per cent."""
+    axes = figure.subplots()
+    shown = {name: [100 * v for v in values] for name, values in groups.items() if values}
+    places = range(len(shown), 0, -1)
+    axes.boxplot(list(shown.values()), positions=list(places), orientation="horizontal", whis=(0, 100), widths=0.5)
+    for k, (at, values) in enumerate(zip(places, shown.values(), strict=True)):
+        axes.plot(values, [at] * len(values), "o", color=COLOURS[k % len(COLOURS)], alpha=0.7, markersize=5)
+    axes.set_yticks(list(places), list(shown))
+    if zero:
+        axes.axvline(0, color="black", linestyle="--", linewidth=1)
+    axes.set_xlabel(label)
+    plain(axes)
+
+
+def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:
+    """One line per name over equally spaced places, in per cent; a value that is missing leaves a gap."""
+    for k, (name, values) in enumerate(series.items()):
+        ys = [float("nan") if v is None else 100 * v for v in values]
+        axes.plot(range(len(xs)), ys, "o-", color=COLOURS[k % len(COLOURS)], label=name, markersize=4)
+    axes.set_xticks(range(len(xs)), [str(x) for x in xs])
+    axes.set_ylabel(label)
+    plain(axes)
+
+
+def bars(axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:
+    """Bars beside each other per group, in per cent; a missing value has none."""
+    width = 0.8 / max(1, len(series))
+    for k, (name, values) in enumerate(series.items()):
+        at = [g + (k - (len(series) - 1) / 2) * width for g in range(len(groups))]
+        axes.bar(at, [0 if v is None else 100 * v for v in values], width, color=COLOURS[k % len(COLOURS)], label=name)
+    axes.set_xticks(range(len(groups)), list(groups))
+    axes.set_ylabel(label)
+    plain(axes)
+
+
+def plain(axes: Any) -> None:
+    """No frame where it says nothing, a light grid."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)

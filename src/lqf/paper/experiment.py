@@ -1,0 +1,102 @@
+"""What an experiment is: a list of cells, and how their results become values, a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from lqf.paper.cells import Cell
+from lqf.paper.lab import Task
+from lqf.paper.scale import Scale
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished cell: ``result`` is what its work returned, ``seconds`` what it took."""
+
+    cell: Cell
+    result: dict[str, Any]
+    seconds: float
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Of the cell."""
+        return dict(self.cell.params)
+
+
+@dataclass(frozen=True)
+class Results:
+    """All finished cells of an experiment, in its order."""
+
+    tasks: Sequence[Task]
+    scale: Scale
+    done: Sequence[Done]
+
+    def __iter__(self) -> Iterator[Done]:
+        return iter(self.done)
+
+    def where(self, *, work: str | None = None, data: str | None = None, **params: Any) -> list[Done]:
+        """Cells of this work, of this data set and with these parameters."""
+        return [
+            d
+            for d in self.done
+            if (work is None or d.cell.work == work)
+            and (data is None or d.cell.data == data)
+            and all(d.params.get(k) == v for k, v in params.items())
+        ]
+
+
+def best(cells: Sequence[Done], of: str = "test_error") -> Done | None:
+    """The cell with the lowest value; those without one (a run that diverged) do not count."""
+    known = [d for d in cells if d.result.get(of) is not None]
+    return min(known, key=lambda d: d.result[of]) if known else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells of text; `percents` makes them of shares."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self) -> str:
+        """As GitHub writes tables."""
+        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an experiment has shown.
+
+    Attributes:
+        values: JSON values, all that the picture shows and more.
+        table: for the results page.
+        draw: onto an empty matplotlib Figure; None: no picture.
+        notes: sentences below the table.
+        size: of the picture, in inches.
+    """
+
+    values: dict[str, Any]
+    table: Table
+    draw: Callable[[Any], None] | None = None
+    notes: tuple[str, ...] = ()
+    size: tuple[float, float] = field(default=(7.0, 4.0))
+
+
+class Experiment(Protocol):
+    """What the module of an experiment offers."""
+
+    TITLE: str
+
+    def cells(self, tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+        """All that has to be computed."""
+
+    def summarise(self, results: Results) -> Summary:
+        """From the results of all cells."""
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """0.1734 -> "17.3"; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.{digits}f}"

@@ -1,0 +1,218 @@
+"""Linear methods by mini-batches: a linearised network (or its last layer alone) under either loss.
+
+    min_δ (1/N) Σ s_i ℓ(f(x_i), y_i) + (λ/2) ‖δ‖²,        f(x) = W̃ z̃(x) + J(x) δ,
+
+with ℓ the cross entropy, or ½‖f − α·onehot(y)‖², and W̃ the head at the linearisation point. GaF is the cross entropy by
+SGD, FC the same over the last layer, LQF the squared error by SGD on the K-FAC preconditioned gradient. The gradient of
+a batch B is −(1/|B|) Σ s_i J_iᵀu_i + λδ with u_i = −∂ℓ/∂f, from one fused product. The penalty is part of it and passes
+through the preconditioner. Batch normalisation keeps its running statistics: J is taken of the network in eval mode.
+
+K-FAC approximates A = Σ s JᵀJ, the curvature of the squared error. That of the cross entropy at w0, where all classes
+are about equally likely, is A/C up to the direction that moves all outputs alike, and A/C is what stands in for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lqf.backbones import Backbone
+from lqf.curvature import KFAC, Preconditioner, precondition
+from lqf.curvature.preconditioner import head_block
+from lqf.data import Images, Preprocess, normalize
+from lqf.errors import LQFError
+from lqf.fast import FastLinearization
+from lqf.inputs import Inputs
+from lqf.linearize import Linearization
+from lqf.model import LinearModel
+from lqf.objective import Problem, Ridge
+from lqf.paper.heads import HeadKind, features_of, make_head
+from lqf.paper.nlft import Loss, Schedule, rate
+from lqf.paper.stream import per_epoch, steps, stream
+from lqf.paper.trained import Trained
+from lqf.paper.tuned import plain_float32
+from lqf.paper.views import Views
+from lqf.precision import matmul_precision
+from lqf.progress import SILENT, Progress
+
+Optimiser = Literal["sgd", "adam"]
+Scope = Literal["all", "fc"]
+Direction = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """How to train a linear model.
+
+    Attributes:
+        loss: "mse" or "cross_entropy".
+        optimiser: "sgd" with ``momentum``, or "adam" with β = (``beta1``, 0.999).
+        kfac: precondition the gradient by K-FAC, computed once.
+        scope: "all" linearises the whole network, "fc" trains its last layer on frozen features.
+        head: at the linearisation point: "random", "probe" (`lqf.paper.heads`), or "zero", for "fc" alone: under a zero
+            head the body's Jacobian is zero.
+        learning_rate: η at the beginning; it follows ``schedule`` as in `NLFT`.
+        weight_decay: λ.
+        epochs, batch_size, alpha, augment, seed: as in `NLFT`.
+        precision: of the products on a GPU: "bf16" or "float32"; on a CPU they are in ``dtype``. What is reported is
+            measured in ``dtype``.
+        dtype: "float32", or "float64" for tests.
+    """
+
+    loss: Loss = "mse"
+    optimiser: Optimiser = "sgd"
+    kfac: bool = False
+    scope: Scope = "all"
+    head: HeadKind = "random"
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-4
+    epochs: int = 30
+    batch_size: int = 28
+    alpha: float = 15.0
+    momentum: float = 0.9
+    beta1: float = 0.9
+    schedule: Schedule = "cosine"
+    augment: Literal["crop", "resized", "none"] = "crop"
+    precision: Literal["bf16", "float32"] = "bf16"
+    dtype: Literal["float32", "float64"] = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {"loss": Loss, "optimiser": Optimiser, "scope": Scope, "head": HeadKind, "schedule": Schedule}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in get_args(allowed):
+                raise LQFError(f"{name} is {getattr(self, name)!r}; choose {', '.join(get_args(allowed))}")
+        if self.head == "zero" and self.scope == "all":
+            raise LQFError("under a zero head the body's Jacobian is zero and only the head would learn; use `random`")
+
+    def fit(
+        self,
+        backbone: Backbone,
+        images: Images,
+        preprocess: Preprocess,
+        *,
+        device: torch.device,
+        progress: Progress = SILENT,
+    ) -> Trained:
+        """Train on a backbone (load it with ``leaky=True`` for LQF), which stays as it is."""
+        began = time.perf_counter()
+        dtype = torch.float64 if self.dtype == "float64" else torch.float32
+        body = Linearization(backbone.body.to(device=device, dtype=dtype))
+        inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=128 if device.type == "cuda" else 16)
+        inputs.keep_on_device()
+        needed = self.scope == "fc" or self.kfac or self.head == "probe"
+        features = features_of(body, inputs, progress) if needed else None
+        heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed).to(device, dtype)
+        model = LinearModel(body if self.scope == "all" else NOTHING, heads[None], True, 0.0)
+        training = _Training(self, model, body, inputs, features)
+        delta, losses = training.run(Views(images, preprocess, self.augment, device), progress)
+        means = per_epoch(losses, len(images), self.epochs, training.batch)
+        encode = None if self.scope == "all" else body
+        return Trained(model, delta, encode, preprocess, means, time.perf_counter() - began)
+
+    def cotangent(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """ℓ (B,) and −∂ℓ/∂f (B, C)."""
+        if self.loss == "cross_entropy":
+            u = F.one_hot(labels, outputs.shape[1]) - outputs.softmax(1)
+            return F.cross_entropy(outputs, labels, reduction="none"), u
+        u = self.alpha * F.one_hot(labels, outputs.shape[1]) - outputs
+        return 0.5 * u.square().sum(1), u
+
+
+NOTHING = Linearization(nn.Identity().eval())
+"""A body without weights: its features are what it is given."""
+
+
+@dataclass
+class _Training:
+    """The steps of one run."""
+
+    how: Linear
+    model: LinearModel
+    body: Linearization
+    inputs: Inputs
+    features: Tensor | None
+
+    @property
+    def batch(self) -> int:
+        return min(self.how.batch_size, len(self.inputs))
+
+    def run(self, views: Views, progress: Progress) -> tuple[Tensor, Tensor]:
+        """δ, and the loss of every step on the CPU."""
+        how, device, n = self.how, self.inputs.device, len(self.inputs)
+        samples = self.inputs.images.samples
+        labels = torch.tensor(samples.labels, device=device)
+        weights = torch.tensor(samples.weights, dtype=self.inputs.dtype, device=device)
+        weights = weights / weights.mean()
+        delta = nn.Parameter(torch.zeros(self.model.size, dtype=self.inputs.dtype, device=device))
+        optimiser, direction = self._optimiser(delta), self._direction(weights, progress)
+        total = steps(n, how.epochs, self.batch)
+        losses = torch.zeros(total, device=device, dtype=self.inputs.dtype)
+        model = self._quick()
+        with progress.stage("training", total=total * self.batch, unit="images") as stage, plain_float32():
+            for k, (rows, pixels) in enumerate(stream(views, n, how.epochs, self.batch, how.seed)):
+                optimiser.param_groups[0]["lr"] = how.learning_rate * rate(how.schedule, k / total)
+                losses[k], g = self._gradient(model, self._encoded(rows, pixels), labels[rows], weights[rows], delta)
+                delta.grad = direction(g)
+                optimiser.step()
+                stage.advance(self.batch)
+        return delta.detach(), losses.cpu()
+
+    def _gradient(self, model: LinearModel, x: Tensor, y: Tensor, s: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean loss and gradient of a batch, the penalty in the gradient."""
+        kept: list[Tensor] = []
+
+        def cotangent(z: Tensor, jd: Tensor) -> Tensor:
+            losses, u = self.how.cotangent(model.base(z) + jd, y)
+            kept.append((s * losses).mean())
+            return s[:, None] * u
+
+        pulled = model.fused(x, delta.detach(), cotangent)[1]
+        return kept[0], self.how.weight_decay * delta.detach() - pulled / len(x)
+
+    def _encoded(self, rows: Tensor, pixels: Tensor) -> Tensor:
+        """What the model takes: pixels for a linearised network, features for a head alone."""
+        if self.how.scope == "fc" and self.how.augment == "none" and self.features is not None:
+            return self.features[rows]
+        x = normalize(pixels, self.inputs.preprocess, self.inputs.dtype)
+        return x if self.how.scope == "all" else self.body.value(x)
+
+    def _optimiser(self, delta: nn.Parameter) -> torch.optim.Optimizer:
+        fused = delta.device.type == "cuda"
+        if self.how.optimiser == "adam":
+            return torch.optim.Adam([delta], lr=self.how.learning_rate, betas=(self.how.beta1, 0.999), fused=fused)
+        return torch.optim.SGD([delta], lr=self.how.learning_rate, momentum=self.how.momentum, fused=fused)
+
+    def _direction(self, weights: Tensor, progress: Progress) -> Direction:
+        """Gradient of the mean loss -> N·P⁻¹ times it, with P ≈ κA + NλI and κ the curvature of ℓ at w0."""
+        if not self.how.kfac:
+            return lambda g: g
+        assert self.features is not None
+        n, c = len(self.inputs), self.model.n_outputs
+        kappa = 1.0 if self.how.loss == "mse" else 1.0 / c
+        mu = self.how.weight_decay * n / kappa
+        targets = torch.zeros(n, c, dtype=self.inputs.dtype, device=self.inputs.device)
+        fold = torch.zeros(n, dtype=torch.long, device=self.inputs.device)
+        problem = Problem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
+        with matmul_precision(fast=True):
+            p = _preconditioner(problem, self.features, self.how, progress)
+        return lambda g: p.solve(g, problem).mul_(n / kappa)
+
+    def _quick(self) -> LinearModel:
+        """The model with faster products, on a GPU."""
+        if self.how.scope == "fc" or self.inputs.device.type != "cuda":
+            return self.model
+        dtype = torch.bfloat16 if self.how.precision == "bf16" else self.inputs.dtype
+        return replace(self.model, body=FastLinearization(self.body, dtype, self.inputs.example()))
+
+
+def _preconditioner(problem: Problem, features: Tensor, how: Linear, progress: Progress) -> Preconditioner:
+    if how.scope == "all":
+        return precondition(problem, features, seed=how.seed, progress=progress)
+    return Preconditioner(head_block(problem, features), KFAC(problem.model.body.layout, {}, {}, {}, {}))

@@ -1,0 +1,158 @@
+"""Every method of the paper under its name, and the work `fit`: one method, one setting, its test error."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lqf.backbones import Backbone
+from lqf.paper.bilinear import bilinear, trained_reduction
+from lqf.paper.exact import Ours, RidgeHead
+from lqf.paper.lab import Task
+from lqf.paper.linear import Linear
+from lqf.paper.nlft import NLFT
+from lqf.paper.scale import Scale
+from lqf.paper.trained import Model, error
+from lqf.paper.works import work
+
+Recipe = Callable[..., Model]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method.
+
+    Attributes:
+        label: for tables.
+        fit: (task, pool_channels=…, seed=…, **settings) -> the model.
+    """
+
+    label: str
+    fit: Recipe
+
+
+def fit_method(method: str, task: Task, *, seed: int = 0, pool_channels: int = 256, **settings: Any) -> Model:
+    """Train a method on a task's training images."""
+    return METHODS[method].fit(task, seed=seed, pool_channels=pool_channels, **settings)
+
+
+@work("fit")
+def fit(
+    task: Task,
+    *,
+    method: str,
+    settings: dict[str, Any],
+    seed: int = 0,
+    shots: int | None = None,
+    pool_channels: int = 256,
+) -> dict[str, Any]:
+    """Test error of one method with one setting, trained on all images or on a few of every class."""
+    part = task.shots(shots, seed)
+    model = fit_method(method, part, seed=seed, pool_channels=pool_channels, **settings)
+    wrong = error(model, task.test)
+    chosen = getattr(model, "report", {})
+    return {
+        "test_error": wrong,
+        "diverged": wrong is None,
+        "train_error": error(model, part.train),
+        "losses": list(model.losses[:1] + model.losses[-1:]),
+        "fit_seconds": model.seconds,
+        "n": len(part.train),
+        "chosen": {k: chosen[k] for k in CHOSEN if k in chosen},
+    }
+
+
+CHOSEN = ("solver", "pooling", "views", "weight_decay", "body_weight_decay", "relative_residual", "loo_error", "plan")
+"""What is kept of the report of a fit that chooses for itself."""
+
+
+def params(method: str, scale: Scale, n: int, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Parameters of a cell of the work `fit`.
+
+    Args:
+        method: its name.
+        scale: gives epochs and channels.
+        n: number of training images, for the number of epochs.
+        settings: one entry of a grid.
+        more: seed, shots.
+    """
+    if method not in EXACT:
+        settings = {"epochs": scale.epochs_for(n, settings.get("batch_size", 28)), **settings}
+    channels = {"pool_channels": scale.pool_channels} if method in BILINEAR else {}
+    return {"method": method, "settings": settings, "seed": 0, **channels, **more}
+
+
+# --- the recipes ----------------------------------------------------------------------------------------------------
+
+
+def _nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
+    lab = task.lab
+    how = NLFT(seed=seed, precision="bf16" if lab.device.type == "cuda" else "float32", **settings)
+    return how.fit(lab.network(leaky=False), task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+
+
+def _bilinear_nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
+    """MPN-COV: all weights, the channel reduction among them, through the root, which needs float32."""
+    lab, net = task.lab, _pooled(task, False, pool_channels)
+    net = replace(net, body=trained_reduction(copy.deepcopy(net.body)))
+    how = NLFT(seed=seed, precision="float32", **settings)
+    return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+
+
+def _linear(*, leaky: bool, pooled: bool = False, **fixed: Any) -> Recipe:
+    def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
+        lab = task.lab
+        net = _pooled(task, leaky, pool_channels) if pooled else lab.network(leaky=leaky)
+        how = Linear(**fixed | settings, seed=seed)
+        return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+
+    return recipe
+
+
+def _ridge_head(task: Task, *, seed: int, pool_channels: int, weight_decay: float | str = "auto") -> Model:
+    lab, decay = task.lab, None if weight_decay == "auto" else float(weight_decay)
+    net = lab.network(leaky=True)
+    return RidgeHead.fit(net, task.train, lab.preprocess, device=lab.device, weight_decay=decay, progress=lab.progress)
+
+
+def _ours(**fixed: Any) -> Recipe:
+    def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
+        lab, net = task.lab, copy.deepcopy(task.lab.network(leaky=True))
+        given = {"seed": seed, "pool_channels": pool_channels, "loo": "none", **fixed, **settings}
+        return Ours.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress, **given)
+
+    return recipe
+
+
+def _pooled(task: Task, leaky: bool, channels: int) -> Backbone:
+    lab = task.lab
+    return bilinear(lab.network(leaky=leaky), task.train, lab.preprocess, lab.device, channels)
+
+
+_CE: dict[str, Any] = {"loss": "cross_entropy"}
+_FC: dict[str, Any] = {"scope": "fc", "head": "zero"}
+
+METHODS: dict[str, Method] = {
+    "nlft": Method("NLFT", _nlft),
+    "b-nlft": Method("MPN-COV", _bilinear_nlft),
+    "gaf": Method("GaF", _linear(leaky=False, **_CE)),
+    "fc": Method("FC", _linear(leaky=False, **_CE, **_FC)),
+    "lqf-fc": Method("LQF FC", _ridge_head),
+    "lqf": Method("LQF (paper)", _linear(leaky=True, kfac=True)),
+    "b-lqf": Method("B-LQF (paper)", _linear(leaky=True, kfac=True, pooled=True)),
+    "lqf-ours": Method("LQF (ours)", _ours()),
+    "b-lqf-ours": Method("B-LQF (ours)", _ours(pooling="bilinear")),
+    "gaf-adam": Method("GaF, Adam", _linear(leaky=False, optimiser="adam", beta1=0.5, **_CE)),
+    "lqf-adam": Method("LQF, Adam", _linear(leaky=True, optimiser="adam")),
+    "lqf-fc-adam": Method("LQF FC, Adam", _linear(leaky=True, optimiser="adam", **_FC)),
+    "lqf-no-mse": Method("LQF without MSE", _linear(leaky=True, kfac=True, **_CE)),
+    "lqf-no-kfac": Method("LQF without K-FAC", _linear(leaky=True)),
+    "lqf-no-leaky": Method("LQF without Leaky-ReLU", _linear(leaky=False, kfac=True)),
+    "lqf-probe": Method("LQF around the probe head", _linear(leaky=True, kfac=True, head="probe")),
+}
+EXACT = ("lqf-fc", "lqf-ours", "b-lqf-ours")
+"""Methods without epochs."""
+BILINEAR = ("b-nlft", "b-lqf", "lqf-ours", "b-lqf-ours")
+"""Methods whose result depends on the number of channels of bilinear pooling."""

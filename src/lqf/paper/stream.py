@@ -1,0 +1,32 @@
+"""The order of mini-batches, the same for every method: one stream of permutations, cut into equal batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from lqf.paper.views import Views
+
+
+def steps(n: int, epochs: int, batch: int) -> int:
+    """Number of batches; the last images, where they do not fill one, are left out."""
+    return epochs * n // batch
+
+
+def stream(views: Views, n: int, epochs: int, batch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """(row numbers, pixels before normalisation) of every step, on the device; the next epoch follows on in a batch."""
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.cat([torch.randperm(n, generator=generator) for _ in range(epochs)])
+    windows = views.draw(len(order), generator)
+    order = order.to(views.device)
+    for at in range(0, len(order) - batch + 1, batch):
+        here = slice(at, at + batch)
+        yield order[here], views.batch(order[here], windows and windows[here])
+
+
+def per_epoch(losses: Tensor, n: int, epochs: int, batch: int) -> tuple[float, ...]:
+    """Mean loss of every epoch that has a step, from the losses of all steps."""
+    epoch = torch.arange(len(losses)) * batch // n
+    return tuple(float(losses[epoch == e].mean()) for e in range(epochs) if bool((epoch == e).any()))

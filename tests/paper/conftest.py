@@ -1,0 +1,48 @@
+"""Two tiny data sets, a tiny network and a scale of seconds, for the tests of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fits import CPU, convnet, photos
+from lqf.paper.command import Order, carry_out
+from lqf.paper.lab import Lab, Task, open_task
+from lqf.paper.scale import Scale
+
+TINY = Scale("quick", epochs=2, least_steps=2, size=16, pool_channels=3, shots=(2, None), draws=1)
+CLASSES = ("blue", "green", "red")
+
+
+def folder(where: Path, per_class: int = 5, seed: int = 0) -> Path:
+    """`train` and `test` of coloured noise in three classes."""
+    photos(where / "train", per_class, seed=2 * seed, classes=CLASSES)
+    photos(where / "test", 3, seed=2 * seed + 1, classes=CLASSES)
+    return where
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Folders of two data sets."""
+    where = tmp_path_factory.mktemp("data")
+    return str(folder(where / "one")), str(folder(where / "two", seed=1))
+
+
+@pytest.fixture
+def task(data: tuple[str, str]) -> Task:
+    """The first data set under the tiny network."""
+    return open_task(data[0], Lab(convnet().float(), device=CPU, size=16))
+
+
+@pytest.fixture
+def carried_out(data: tuple[str, str], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Run an experiment on both data sets: (name, **changes of the order) -> what the command prints."""
+
+    def go(name: str, **changes: Any) -> dict[str, Any]:
+        given = {"backbone": convnet().float(), "scale": TINY, "out": tmp_path, **changes}
+        return carry_out(Order(name=name, data=data, device=CPU, command=f"lqf paper {name}", **given))
+
+    return go
