@@ -8,6 +8,7 @@ learning rate in {0.01, 0.001} and λ in {1e-4, 1e-5}, and takes random crops, r
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ Schedule = Literal["cosine", "steps"]
 Augment = Literal["crop", "resized", "none"]
 Precision = Literal["bf16", "float32"]
 Mode = Literal["train", "eval"]
+STOP_EPOCHS = 5
+"""So many epochs in a row must be (nearly) without error before a run ends early, as in the paper."""
 DROP_AT = 2 / 3
 """Part of the run after which "steps" divides the learning rate by 10."""
 
@@ -53,6 +56,8 @@ class NLFT:
         bn: whether batch normalisation uses the batch's statistics ("train") or keeps its own ("eval").
         precision: of forward and backward pass; weights and optimiser are float32. "float32" uses no TF32.
         compile: run the network through `torch.compile`.
+        stop_below: end early, once the training error has been at most this in `STOP_EPOCHS` epochs in a row; None:
+            never.
         seed: of head, order, views and dropout. On a GPU sums may still differ in their last digits.
     """
 
@@ -69,6 +74,7 @@ class NLFT:
     bn: Mode = "train"
     precision: Precision = "bf16"
     compile: bool = False
+    stop_below: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -84,12 +90,17 @@ class NLFT:
         preprocess: Preprocess,
         *,
         device: torch.device,
+        start: Network | None = None,
         progress: Progress = SILENT,
     ) -> Tuned:
-        """Fine-tune a copy of the backbone (load it with ``leaky=False`` for the original ReLU network)."""
+        """Fine-tune a copy of the backbone (load it with ``leaky=False`` for the original ReLU network).
+
+        Or a copy of ``start``, a network that was tuned before, head and all.
+        """
         began = time.perf_counter()
         with seeded(self.seed, device), plain_float32():
-            network = Network(backbone, preprocess, len(images.samples.classes)).to(device)
+            given = copy.deepcopy(start) if start else Network(backbone, preprocess, len(images.samples.classes))
+            network = given.to(device)
             losses = self._train(network, images, Views(images, preprocess, self.augment, device), progress)
         network.eval()
         means = per_epoch(losses, len(images), self.epochs, self._batch(images))
@@ -115,7 +126,7 @@ class NLFT:
         weights = weights / weights.mean()
         batch = self._batch(images)
         total = steps(len(images), self.epochs, batch)
-        losses = torch.zeros(total, device=device)
+        losses, wrong = torch.zeros(2, total, device=device)
         with progress.stage("fine-tuning", total=total * batch, unit="images") as stage:
             for k, (rows, x) in enumerate(stream(views, len(images), self.epochs, batch, self.seed)):
                 optimiser.param_groups[0]["lr"] = self.learning_rate * rate(self.schedule, k / total)
@@ -127,7 +138,16 @@ class NLFT:
                 optimiser.step()
                 losses[k] = loss.detach()
                 stage.advance(batch)
+                if self.stop_below is not None:
+                    wrong[k] = (outputs.argmax(1) != labels[rows]).float().mean()
+                    if (k + 1) * batch // len(images) > k * batch // len(images) and self._enough(wrong[: k + 1], images):
+                        return losses[: k + 1].cpu()
         return losses.cpu()
+
+    def _enough(self, wrong: Tensor, images: Images) -> bool:
+        """Whether the last epochs, by the training errors of all steps so far, had next to no error."""
+        last = per_epoch(wrong.cpu(), len(images), self.epochs, self._batch(images))[-STOP_EPOCHS:]
+        return len(last) == STOP_EPOCHS and self.stop_below is not None and max(last) <= self.stop_below
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """ℓ (B,) of every sample."""

@@ -1,0 +1,97 @@
+"""Data that arrive in steps: which images are there at every step, and every method's way to keep up with them.
+
+LQF solves the problem of all images so far, from where its last solution was or from nothing: the optimum is the same,
+what differs is the number of passes. Ordinary fine-tuning goes on from its last network, or starts again.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from lqf.paper.lab import Task
+from lqf.paper.nlft import NLFT
+from lqf.paper.posed import Posed
+from lqf.paper.trained import error
+from lqf.paper.tuned import Network
+from lqf.paper.works import work
+
+
+def arrivals(labels: np.ndarray, steps: int, seed: int = 0) -> list[np.ndarray]:
+    """Ascending positions of the images that are there after each of ``steps`` equal steps; every class in proportion.
+
+    An image's turn is its place in a random order of its class, over the size of the class.
+    """
+    rng = np.random.default_rng(seed)
+    turn = np.empty(len(labels))
+    for y in np.unique(labels):
+        rows = np.flatnonzero(labels == y)
+        turn[rng.permutation(rows)] = (np.arange(len(rows)) + rng.random()) / len(rows)
+    order = np.argsort(turn, kind="stable")
+    return [np.sort(order[: round(len(labels) * (t + 1) / steps)]) for t in range(steps)]
+
+
+@work("online lqf")
+def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    """LQF after every step: error, and passes from the last solution (`passes`) and from zero (`passes_cold`)."""
+    lab, told = task.lab, []
+    start: Tensor | None = None
+    for rows in arrivals(task.train.samples.labels, steps, seed):
+        now = task.some(rows)
+        net = copy.deepcopy(lab.network(leaky=True))
+        posed = Posed.of(
+            net, now.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings}
+        )
+        cold = posed.solve()
+        warm = cold if start is None else posed.solve(start)
+        start = posed.body(warm)
+        told.append(
+            {
+                "n": len(rows),
+                "test_error": posed.error(task.test, warm),
+                "test_error_cold": posed.error(task.test, cold),
+                "passes": warm.certificate.passes,
+                "passes_cold": cold.certificate.passes,
+                "residual": warm.certificate.relative_residual,
+                "difference": float((warm.delta - cold.delta).norm() / cold.delta.norm()),
+            }
+        )
+    return {"test_error": told[-1]["test_error"], "steps": told}
+
+
+@work("online nlft")
+def online_nlft(
+    task: Task, *, steps: int, settings: dict[str, Any], go_on: bool, least_steps: int = 0, seed: int = 0
+) -> dict[str, Any]:
+    """Ordinary fine-tuning after every step, on all images so far: from the last network (``go_on``) or from scratch.
+
+    On few images there are more epochs, so that every step of the data takes ``least_steps`` of the optimiser.
+    """
+    lab, told = task.lab, []
+    how = NLFT(seed=seed, precision="bf16" if lab.device.type == "cuda" else "float32", **settings)
+    start: Network | None = None
+    for rows in arrivals(task.train.samples.labels, steps, seed):
+        now, batch = task.some(rows), min(how.batch_size, len(rows))
+        here = replace(how, epochs=max(how.epochs, -(-least_steps * batch // len(rows))))
+        tuned = here.fit(
+            lab.network(leaky=False),
+            now.train,
+            lab.preprocess,
+            device=lab.device,
+            start=start if go_on else None,
+            progress=lab.progress,
+        )
+        start = tuned.network
+        told.append(
+            {
+                "n": len(rows),
+                "test_error": error(tuned, task.test),
+                "train_error": error(tuned, now.train),
+                "passes": len(tuned.losses),
+            }
+        )
+    return {"test_error": told[-1]["test_error"], "steps": told}
