@@ -51,6 +51,11 @@ def error_values(found: Best, results: Results) -> dict[str, Any]:
     }
 
 
+def errors_of(found: Best, method: str) -> list[float | None]:
+    """The best error on every data set."""
+    return [_error(row[method]) for row in found.values()]
+
+
 def relative(found: Best, method: str, to: str) -> list[float]:
     """(error − reference)/reference on every data set where both are known and the reference is not zero."""
     pairs = [(_error(row[method]), _error(row[to])) for row in found.values()]

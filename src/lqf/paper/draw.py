@@ -13,6 +13,9 @@ def boxes(figure: Any, groups: Mapping[str, Sequence[float]], label: str, *, zer
     axes = figure.subplots()
     shown = {name: [100 * v for v in values] for name, values in groups.items() if values}
     places = range(len(shown), 0, -1)
+    if not shown:  # the reference has no error on any data set, and nothing is relative to zero
+        axes.text(0.5, 0.5, "nothing to compare with", ha="center", transform=axes.transAxes)
+        return
     axes.boxplot(list(shown.values()), positions=list(places), orientation="horizontal", whis=(0, 100), widths=0.5)
     for k, (at, values) in enumerate(zip(places, shown.values(), strict=True)):
         axes.plot(values, [at] * len(values), "o", color=COLOURS[k % len(COLOURS)], alpha=0.7, markersize=5)

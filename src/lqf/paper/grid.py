@@ -29,6 +29,13 @@ _SGD_SHORT = [
     *product(learning_rate=RATES, weight_decay=(1e-5,), augment=("crop",)),
     {"learning_rate": 0.01, "weight_decay": 1e-5, "augment": "none"},
 ]
+_PLAIN_SHORT = [
+    *product(learning_rate=(0.01, 0.001, 1e-4), weight_decay=(1e-5,), augment=("crop",)),
+    {"learning_rate": 0.001, "weight_decay": 1e-5, "augment": "none"},
+]
+_HEAD_SHORT = product(learning_rate=(0.1, 0.01, 0.001), weight_decay=(1e-5,), augment=CROPS)
+_STEEP = [*_SGD, *product(learning_rate=(1e-4, 1e-5), weight_decay=(1e-5,), augment=CROPS)]
+"""Without a preconditioner the squared error may ask for smaller rates than the paper tried."""
 _ADAM = product(learning_rate=ADAM_RATES, weight_decay=ADAM_DECAYS, augment=(*CROPS, "resized"))
 _ADAM_SHORT = product(learning_rate=(1e-3, 1e-4), weight_decay=(1e-5,), augment=("crop",))
 _ONE_SGD = product(learning_rate=(0.01,), weight_decay=(1e-4,), augment=("crop",))
@@ -44,10 +51,15 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     "nlft": {"paper": _SGD, "short": _NLFT_SHORT, "quick": _ONE_SGD},
     "b-nlft": {"paper": _SGD, "short": _NLFT_SHORT, "quick": _ONE_SGD},
     # linear, by SGD
-    "gaf": {"paper": _SGD, "short": _SGD_SHORT, "quick": _ONE_SGD},
-    "fc": {"paper": _SGD, "short": _SGD_SHORT, "quick": _ONE_SGD},
+    "gaf": {"paper": _SGD, "short": _PLAIN_SHORT, "quick": _ONE_SGD},
+    "fc": {"paper": _SGD, "short": _HEAD_SHORT, "quick": _ONE_SGD},
     "lqf": {"paper": _SGD, "short": _SGD_SHORT, "quick": _ONE_SGD},
     "b-lqf": {"paper": _SGD, "short": _SGD_SHORT, "quick": _ONE_SGD},
+    "lqf-no-kfac": {
+        "paper": _STEEP,
+        "short": product(learning_rate=(0.001, 1e-4, 1e-5), weight_decay=(1e-5,), augment=("crop",)),
+        "quick": product(learning_rate=(0.001,), weight_decay=(1e-4,), augment=("crop",)),
+    },
     # linear, by Adam
     "gaf-adam": {"paper": _ADAM, "short": _ADAM_SHORT, "quick": _ONE_ADAM},
     "lqf-adam": {"paper": _ADAM, "short": _ADAM_SHORT, "quick": _ONE_ADAM},

@@ -1,0 +1,85 @@
+"""Ordinary fine-tuning with the cross entropy and with the squared error, over the number of images per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lqf.paper.cells import Cell
+from lqf.paper.draw import lines
+from lqf.paper.experiment import Results, Summary, Table, best, percent
+from lqf.paper.grid import grid
+from lqf.paper.lab import Task
+from lqf.paper.methods import params
+from lqf.paper.scale import Scale
+
+TITLE = "ordinary fine-tuning with the squared error"
+LOSSES = {"cross_entropy": "cross entropy", "mse": "squared error"}
+
+
+def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """Both losses over the grid, for every number of shots that the data set has."""
+    return [
+        Cell("fit", task.name, params("nlft", scale, n, {"loss": loss, **settings}, seed=seed, shots=k))
+        for task in tasks
+        for k in shots(task, scale)
+        for seed in range(scale.draws if k is not None else 1)
+        for n in [len(task.shots(k, seed).train)]
+        for loss in LOSSES
+        for settings in grid("nlft-mse", scale.name)
+    ]
+
+
+def shots(task: Task, scale: Scale) -> list[int | None]:
+    """Numbers of images per class that leave some out, and all."""
+    most = int(task.train.samples.counts.max())
+    return [k for k in scale.shots if k is None or k < most]
+
+
+def summarise(results: Results) -> Summary:
+    """The mean over draws of the best error of each, per data set and number of shots."""
+    values: dict[str, dict[str, dict[str, float | None]]] = {}
+    for task in results.tasks:
+        wanted = shots(task, results.scale)
+        values[task.name] = {
+            loss: {_name(k): _mean_best(results, task.name, loss, k) for k in wanted} for loss in LOSSES
+        }
+    columns = list(dict.fromkeys(_name(k) for t in results.tasks for k in shots(t, results.scale)))
+    rows = [
+        (name, LOSSES[loss], *(percent(by_shots.get(c)) for c in columns))
+        for name, by_loss in values.items()
+        for loss, by_shots in by_loss.items()
+    ]
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(1, len(values), squeeze=False)[0]
+        for ax, (name, by_loss) in zip(axes, values.items(), strict=True):
+            xs = list(next(iter(by_loss.values())))
+            series = {LOSSES[loss]: list(v.values()) for loss, v in by_loss.items()}
+            lines(ax, xs, series, label="test error, %" if ax is axes[0] else "")
+            ax.set_title(name, fontsize=9)
+            ax.set_xlabel("images per class")
+        axes[0].legend(fontsize=8)
+
+    notes = (
+        "Columns are training images per class; the best of the grid for each draw, then the mean over "
+        f"{results.scale.draws} draws.",
+    )
+    table = Table(("data", "loss", *columns), tuple(rows))
+    return Summary({"errors": values}, table, draw, notes, (3.2 * max(2, len(values)), 3.4))
+
+
+def _name(k: int | None) -> str:
+    return "all" if k is None else str(k)
+
+
+def _mean_best(results: Results, data: str, loss: str, k: int | None) -> float | None:
+    """None where a draw has no run that did not diverge."""
+    errors = []
+    for seed in range(results.scale.draws if k is not None else 1):
+        tried = results.where(work="fit", data=data, method="nlft", shots=k, seed=seed)
+        found = best([d for d in tried if d.params["settings"]["loss"] == loss])
+        if found is None:
+            return None
+        errors.append(found.result["test_error"])
+    return sum(errors) / len(errors)

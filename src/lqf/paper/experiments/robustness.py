@@ -1,0 +1,130 @@
+"""How much the best effective learning rate η/((1−m)b) depends on the task, for LQF and for ordinary fine-tuning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lqf.paper.cells import Cell
+from lqf.paper.compare import cells_of
+from lqf.paper.draw import COLOURS, plain
+from lqf.paper.experiment import Done, Results, Summary, Table, best, percent
+from lqf.paper.lab import Task
+from lqf.paper.methods import METHODS
+from lqf.paper.scale import Scale
+
+TITLE = "the best effective learning rate per task"
+METHOD_NAMES = ("lqf", "nlft")
+MOMENTUM = 0.9
+
+
+def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """Both methods over rates, batch sizes and weight decays."""
+    return cells_of(dict.fromkeys(METHOD_NAMES, "robustness"), tasks, scale)
+
+
+def effective(settings: dict[str, Any]) -> float:
+    """η/((1−m)b)."""
+    return settings["learning_rate"] / ((1 - MOMENTUM) * settings["batch_size"])
+
+
+def curve(tried: Sequence[Done]) -> dict[float, float | None]:
+    """Effective rate -> the lowest error of all runs with it; None where all diverged."""
+    rates = sorted({_rounded(d) for d in tried})
+    groups = {r: best([d for d in tried if _rounded(d) == r]) for r in rates}
+    return {r: None if d is None else d.result["test_error"] for r, d in groups.items()}
+
+
+def _rounded(done: Done) -> float:
+    return float(f"{effective(done.params['settings']):.6g}")
+
+
+def common(curves: Sequence[dict[float, float | None]]) -> tuple[float, float] | None:
+    """The one rate that costs least on all tasks, and what it costs: the mean increase of the error over each best.
+
+    A task where it diverges counts as an error of 1.
+    """
+    known = [{r: 1.0 if e is None else e for r, e in c.items()} for c in curves if c]
+    shared = set.intersection(*(set(c) for c in known)) if known else set()
+    if not shared:
+        return None
+    cost = {r: sum(c[r] - min(c.values()) for c in known) / len(known) for r in shared}
+    at = min(sorted(cost), key=lambda r: cost[r])
+    return at, cost[at]
+
+
+def summarise(results: Results) -> Summary:
+    """Best rates, their spread, and what a single rate for all tasks would cost."""
+    curves = {m: {t.name: curve(results.where(data=t.name, method=m)) for t in results.tasks} for m in METHOD_NAMES}
+    rows, values = [], {}
+    for m, by_task in curves.items():
+        values[m] = _values(by_task)
+        v = values[m]
+        bests = ", ".join("–" if b is None else f"{b:.2g}" for b in v["best_rate"].values())
+        spreads = ", ".join(percent(s) for s in v["spread"].values())
+        costs = "–" if v["one_rate"] is None else f"{percent(v['one_rate_cost'], 2)} (at {v['one_rate']:.2g})"
+        decades = "–" if v["decades"] is None else f"{v['decades']:.2f}"
+        rows.append((METHODS[m].label, bests, decades, costs, spreads))
+    columns = (
+        "method",
+        "best rate per task",
+        "decades between them",
+        "points lost by one rate for all",
+        "worst minus best over rates, points",
+    )
+    names = ", ".join(t.name for t in results.tasks)
+    return Summary(
+        {"curves": _by_text(curves), **values},
+        Table(columns, tuple(rows)),
+        lambda figure: _draw(figure, curves),
+        (f"Tasks in this order: {names}. The rate is η/((1−m)b); a run that diverged counts as an error of 100 %.",),
+        (8.0, 3.6),
+    )
+
+
+def _values(by_task: dict[str, dict[float, float | None]]) -> dict[str, Any]:
+    rates = {name: _best_rate(c) for name, c in by_task.items()}
+    known = [r for r in rates.values() if r is not None]
+    one = common(list(by_task.values()))
+    filled = {name: [1.0 if e is None else e for e in c.values()] for name, c in by_task.items()}
+    return {
+        "best_rate": rates,
+        "decades": math.log10(max(known) / min(known)) if known else None,
+        "one_rate": one and one[0],
+        "one_rate_cost": one and one[1],
+        "spread": {name: max(v) - min(v) for name, v in filled.items()},
+    }
+
+
+def _best_rate(c: dict[float, float | None]) -> float | None:
+    known = {r: e for r, e in c.items() if e is not None}
+    return min(known, key=lambda r: known[r]) if known else None
+
+
+def _by_text(curves: dict[str, dict[str, dict[float, float | None]]]) -> dict[str, Any]:
+    return {m: {t: {f"{r:g}": e for r, e in c.items()} for t, c in by_task.items()} for m, by_task in curves.items()}
+
+
+def _draw(figure: Any, curves: dict[str, dict[str, dict[float, float | None]]]) -> None:
+    """Left: the best rates. Right: the error over the rate, a line per task, LQF solid and NLFT dashed."""
+    left, right = figure.subplots(1, 2, width_ratios=(1, 2))
+    for k, (m, by_task) in enumerate(curves.items()):
+        rates = [r for c in by_task.values() if (r := _best_rate(c)) is not None]
+        left.plot([k] * len(rates), rates, "o", color=COLOURS[k], alpha=0.7)
+        left.plot([k, k], [min(rates), max(rates)], "-", color=COLOURS[k]) if rates else None
+        for j, (name, c) in enumerate(by_task.items()):
+            ys = [float("nan") if e is None else 100 * e for e in c.values()]
+            style = "o-" if m == "lqf" else "o--"
+            label = f"{METHODS[m].label}, {name}"
+            right.plot(list(c), ys, style, color=COLOURS[j % len(COLOURS)], label=label, markersize=3)
+    left.set_yscale("log")
+    left.set_xlim(-0.5, len(curves) - 0.5)
+    left.set_xticks(range(len(curves)), [METHODS[m].label for m in curves])
+    left.set_ylabel("best effective learning rate")
+    right.set_xscale("log")
+    right.set_xlabel("effective learning rate")
+    right.set_ylabel("test error, %")
+    right.legend(fontsize=6)
+    plain(left)
+    plain(right)
