@@ -13,7 +13,19 @@ from lqf.paper.command import Order, carry_out
 from lqf.paper.lab import Lab, Task, open_task
 from lqf.paper.scale import Scale
 
-TINY = Scale("quick", epochs=2, least_steps=2, size=16, pool_channels=3, shots=(2, None), draws=1)
+TINY = Scale(
+    "quick",
+    epochs=2,
+    least_steps=2,
+    size=16,
+    pool_channels=3,
+    shots=(2, None),
+    draws=1,
+    steps=2,
+    eigenvalues=3,
+    curvature_images=6,
+    shares=(0.3,),
+)
 CLASSES = ("blue", "green", "red")
 
 

@@ -25,7 +25,6 @@ from lqf.paper.posed import Posed
 from lqf.precision import matmul_precision
 from lqf.targets import encode, error_rate
 
-
 STRIDE, CLOSE = 10.0, 0.1
 """Factor between weight decays while the slope keeps its sign; how well log λ is found after that."""
 
@@ -94,7 +93,13 @@ class Search:
         """−⟨P, e⟩ for the derivative u (N, C) of V by the validation outputs."""
         problem, pooled, v = posed.fit.engine.measured(posed.problem), posed.ready.pooled, self.validation.n_views
         responses = Responses(
-            problem, pooled.features, pooled.head.ridge, posed.curvature, self.tol, self.max_products, posed.fit.progress
+            problem,
+            pooled.features,
+            pooled.head.ridge,
+            posed.curvature,
+            self.tol,
+            self.max_products,
+            posed.fit.progress,
         )
         with matmul_precision(fast=False):
             p, _ = responses.of(self._side, (u / v).repeat_interleave(v, 0)[None])

@@ -44,6 +44,7 @@ _NLFT_SHORT = [
     *product(learning_rate=(0.05, 0.02, 0.01, 0.001), weight_decay=(1e-4,), augment=("crop",)),
     {"learning_rate": 0.02, "weight_decay": 1e-4, "augment": "resized"},
 ]
+_FEW = product(learning_rate=RATES, weight_decay=(1e-4,), augment=("crop",))
 _MSE_RATES = (0.1, 0.05, 0.01, 0.001, 1e-4)
 
 GRIDS: dict[str, dict[str, list[Settings]]] = {
@@ -74,6 +75,9 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
         "short": product(learning_rate=_MSE_RATES, weight_decay=(1e-4,), augment=("crop",)),
         "quick": product(learning_rate=(0.01, 0.001), weight_decay=(1e-4,), augment=("crop",)),
     },
+    # data in steps, where NLFT is trained many times, and its curvature after training
+    "online": {"paper": _SGD, "short": _FEW, "quick": _ONE_SGD},
+    "eigenvalues": dict.fromkeys(("paper", "short", "quick"), _ONE_SGD),
     # best effective learning rate η/((1−m)b)
     "robustness": {
         "paper": product(

@@ -140,7 +140,9 @@ class NLFT:
                 stage.advance(batch)
                 if self.stop_below is not None:
                     wrong[k] = (outputs.argmax(1) != labels[rows]).float().mean()
-                    if (k + 1) * batch // len(images) > k * batch // len(images) and self._enough(wrong[: k + 1], images):
+                    if (k + 1) * batch // len(images) > k * batch // len(images) and self._enough(
+                        wrong[: k + 1], images
+                    ):
                         return losses[: k + 1].cpu()
         return losses.cpu()
 

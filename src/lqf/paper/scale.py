@@ -20,6 +20,10 @@ class Scale:
         pool_channels: of bilinear pooling.
         shots: images per class of the experiments with few images; None: all.
         draws: seeds of those experiments.
+        steps: in which data arrive.
+        eigenvalues: of every Hessian, the largest ones.
+        curvature_images: on which Hessians are taken, at the most.
+        shares: of the training images that are dropped.
     """
 
     name: str
@@ -32,6 +36,10 @@ class Scale:
     pool_channels: int = 256
     shots: tuple[int | None, ...] = (1, 2, 5, 10, 20, None)
     draws: int = 3
+    steps: int = 5
+    eigenvalues: int = 50
+    curvature_images: int = 256
+    shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
     def epochs_for(self, n: int, batch_size: int = 28) -> int:
         """Epochs on n images: as many as make `least_steps` steps, `epochs` at the least."""
@@ -55,5 +63,9 @@ QUICK = Scale(
     pool_channels=8,
     shots=(2, None),
     draws=1,
+    steps=2,
+    eigenvalues=6,
+    curvature_images=16,
+    shares=(0.25, 0.5),
 )
 SCALES = {s.name: s for s in (PAPER, SHORT, QUICK)}

@@ -92,7 +92,7 @@ def loss_curvature(
         for loss in batches():
             first = torch.autograd.grad(loss(), weights, create_graph=True, materialize_grads=True, allow_unused=True)
             inner = sum((g * p).sum() for g, p in zip(first, parts, strict=True) if g.requires_grad)
-            second = torch.autograd.grad(inner, weights, materialize_grads=True, allow_unused=True)  # type: ignore[arg-type]
+            second = torch.autograd.grad(inner, weights, materialize_grads=True, allow_unused=True)
             out += torch.cat([g.reshape(-1) for g in second])
         return out / total
 

@@ -1,14 +1,33 @@
 """The paper's tables and figures, one module each."""
 
 from lqf.paper.experiment import Experiment
-from lqf.paper.experiments import ablation, adam, bilinear, nlft_mse, robustness, table1
+from lqf.paper.experiments import (
+    ablation,
+    adam,
+    bilinear,
+    eigenvalues,
+    influence,
+    lowshot,
+    nlft_mse,
+    online,
+    robustness,
+    summarization,
+    table1,
+    weight_decay,
+)
 
 EXPERIMENTS: dict[str, Experiment] = {
     "table1": table1,
     "bilinear": bilinear,
     "ablation": ablation,
+    "lowshot": lowshot,
+    "online": online,
+    "summarization": summarization,
     "robustness": robustness,
+    "eigenvalues": eigenvalues,
     "adam": adam,
     "nlft-mse": nlft_mse,
+    "weight-decay": weight_decay,
+    "influence": influence,
 }
 """By the name that `lqf paper` takes, in the order of the results page."""

@@ -49,7 +49,10 @@ def summarise(results: Results) -> Summary:
                 rows.append((name, LABELS[way], *(percent(s["test_error"]) for s in steps), f"{cost(steps):.0f}"))
     shown = [f"{k + 1}/{results.scale.steps}" for k in range(results.scale.steps)]
     values = {
-        name: {way: done and {"settings": done.params["settings"], "steps": done.result["steps"]} for way, done in w.items()}
+        name: {
+            way: done and {"settings": done.params["settings"], "steps": done.result["steps"]}
+            for way, done in w.items()
+        }
         for name, w in found.items()
     }
     cold = [
@@ -63,8 +66,8 @@ def summarise(results: Results) -> Summary:
         Table(("data", "test error, %, after", *shown, "passes"), tuple(rows)),
         lambda figure: _draw(figure, found, shown),
         (
-            "Passes: over all images, in all steps together (an epoch of NLFT; a product with H of LQF), each counted by "
-            "the share of the images that it saw.",
+            "Passes: over all images, in all steps together (an epoch of NLFT; a product with H of LQF), each counted "
+            "by the share of the images that it saw.",
             "NLFT ends a step early when its training error has been below 0.5 % in five epochs; the best of its grid "
             "by its error after the last step.",
             "Passes, " + "; ".join(cold) + ".",

@@ -1,0 +1,91 @@
+"""The spectra that the paper compares, as works: NLFT before and after, LQF without and with its preconditioner."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lqf.curvature import precondition
+from lqf.curvature.preconditioner import spread
+from lqf.data import Images
+from lqf.paper.lab import Task
+from lqf.paper.methods import fit_method
+from lqf.paper.nlft import seeded
+from lqf.paper.posed import Posed
+from lqf.paper.spectrum import (
+    Product,
+    Spectrum,
+    largest,
+    loss_curvature,
+    preconditioned_curvature,
+    problem_curvature,
+)
+from lqf.paper.tuned import Network, placed, plain_float32
+from lqf.paper.works import work
+from lqf.precision import matmul_precision
+
+TOL = 1e-2
+"""Relative accuracy of the eigenvalues: far below what a histogram shows."""
+
+
+@work("spectrum of nlft")
+def spectrum_of_nlft(
+    task: Task, *, k: int, images: int, settings: dict[str, Any] | None, seed: int = 0
+) -> dict[str, Any]:
+    """Of the cross entropy of some training images, at the weights where fine-tuning begins or (``settings``) ends."""
+    lab = task.lab
+    if settings is None:
+        with seeded(seed, lab.device):
+            network = Network(lab.network(leaky=False), lab.preprocess, len(task.classes)).to(lab.device)
+    else:
+        network = fit_method("nlft", task, seed=seed, **settings).network  # type: ignore[attr-defined]
+    product, like = cross_entropy_curvature(network.eval(), _some(task, images).train)
+    with plain_float32():
+        return _told(largest(product, like, k, tol=TOL, seed=seed, progress=lab.progress))
+
+
+@work("spectrum of lqf")
+def spectrum_of_lqf(
+    task: Task, *, k: int, images: int, kfac: bool, settings: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    """Of H/N over head and body, or of P^(−1/2) H P^(−1/2)."""
+    lab, part = task.lab, _some(task, images)
+    net = copy.deepcopy(lab.network(leaky=True))
+    posed = Posed.of(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings})
+    problem, s = posed.fit.engine.measured(posed.problem), posed.fit.settings
+    with matmul_precision(fast=False):
+        product = problem_curvature(problem)
+        if kfac:
+            options = {"draws": s.draws, "seed": s.seed, "progress": lab.progress}
+            made = precondition(posed.problem, posed.ready.pooled.features, **options)
+            product = preconditioned_curvature(problem, made)
+        return _told(largest(product, problem.zero(), k, tol=TOL, seed=seed, progress=lab.progress))
+
+
+def cross_entropy_curvature(network: Network, images: Images) -> tuple[Product, Tensor]:
+    """The Hessian of the mean cross entropy in all weights of a network, whose batch normalisation is in eval mode."""
+    device = network.mean.device
+    labels = torch.tensor(images.samples.labels, device=device)
+    size = 64 if device.type == "cuda" else 8
+
+    def batches() -> Iterator[Callable[[], Tensor]]:
+        for rows in torch.arange(len(images)).split(size):
+            x, y = placed(images.batch(rows), device), labels[rows.to(device)]
+            yield lambda x=x, y=y: F.cross_entropy(network(x), y, reduction="sum")  # type: ignore[misc]
+
+    return loss_curvature(list(network.parameters()), batches, len(images))
+
+
+def _some(task: Task, images: int) -> Task:
+    """At most so many training images, evenly spread over the classes."""
+    return task.some(np.asarray(spread(len(task.train), images)))
+
+
+def _told(found: Spectrum) -> dict[str, Any]:
+    return found.to_dict()

@@ -1,0 +1,118 @@
+"""Spectra: ordinary fine-tuning finds well-conditioned weights by itself, LQF needs a preconditioner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lqf.paper import curvatures
+from lqf.paper.cells import Cell
+from lqf.paper.draw import COLOURS, plain
+from lqf.paper.experiment import Done, Results, Summary, Table
+from lqf.paper.grid import grid
+from lqf.paper.lab import Task
+from lqf.paper.scale import Scale
+
+TITLE = "curvature before and after fine-tuning, and under K-FAC"
+PAPER_MODE: dict[str, Any] = {
+    "form": "w0",
+    "head": "random",
+    "pooling": "avg",
+    "weight_decay": 1e-4,
+    "body_weight_decay": 1e-4,
+}
+"""The paper's LQF: around w0 with a random head, one weight decay."""
+LABELS = {
+    "initial": "NLFT, at the beginning",
+    "tuned": "NLFT, at the end",
+    "lqf": "LQF",
+    "kfac": "LQF, preconditioned",
+}
+
+
+def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """Four spectra per data set."""
+    made = []
+    for task in tasks:
+        images = min(scale.curvature_images, len(task.train))
+        k = {"k": min(scale.eigenvalues, most(images, len(task.classes))), "images": images}
+        tuned = {"epochs": scale.epochs_for(len(task.train)), **grid("eigenvalues", scale.name)[0]}
+        made += [Cell("spectrum of nlft", task.name, {**k, "settings": s}) for s in (None, tuned)]
+        made += [Cell("spectrum of lqf", task.name, {**k, "kfac": b, "settings": PAPER_MODE}) for b in (False, True)]
+    return made
+
+
+def most(images: int, classes: int) -> int:
+    """How many eigenvalues are asked for at the most: half the rank; the others are zero, or all the same."""
+    return max(2, images * (classes - 1) // 2)
+
+
+def summarise(results: Results) -> Summary:
+    """Largest eigenvalue and condition number of each."""
+    found = {t.name: _of(results, t.name) for t in results.tasks}
+    k = max(len(s["values"]) for spectra in found.values() for s in spectra.values())
+    rows = tuple(
+        (
+            name,
+            *(f"{_number(s['values'][0])} / {_number(s['condition'])}" for s in spectra.values()),
+        )
+        for name, spectra in found.items()
+    )
+    return Summary(
+        found,
+        Table((f"data (λ₁ / κ = λ₁/λ_{k})", *LABELS.values()), rows),
+        lambda figure: _draw(figure, found),
+        (
+            f"The {k} largest eigenvalues by Lanczos iterations (ARPACK, relative tolerance {curvatures.TOL:g}) on "
+            f"{results.scale.curvature_images} training images at the most; κ is the ratio of the largest to the last.",
+            "NLFT: mean cross entropy, all weights, batch normalisation in eval mode. LQF: mean squared error around "
+            "w0 with a random head, λ = 1e-4; preconditioned: P^(−1/2) H P^(−1/2), P the head's block and K-FAC.",
+        ),
+        size=(9.6, 3.4 * len(found)),
+    )
+
+
+def _of(results: Results, name: str) -> dict[str, dict[str, Any]]:
+    nlft = results.where(work="spectrum of nlft", data=name)
+    lqf = results.where(work="spectrum of lqf", data=name)
+
+    def one(done: Sequence[Done], is_it: Any) -> dict[str, Any]:
+        return next(d.result for d in done if is_it(d.params))
+
+    return {
+        "initial": one(nlft, lambda p: p["settings"] is None),
+        "tuned": one(nlft, lambda p: p["settings"] is not None),
+        "lqf": one(lqf, lambda p: not p["kfac"]),
+        "kfac": one(lqf, lambda p: p["kfac"]),
+    }
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
+
+
+def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Per data set: a histogram of λ/λ₁ by powers of ten, and λ/λ₁ in order."""
+    for (name, spectra), (left, right) in zip(
+        found.items(), figure.subplots(len(found), 2, squeeze=False), strict=True
+    ):
+        kept = {w: [v / s["values"][0] for v in s["values"] if v > 0] for w, s in spectra.items()}
+        lowest = min(min(values) for values in kept.values())
+        edges = [10 ** (math.log10(lowest) * (1 - i / 12)) for i in range(12)] + [1.0 + 1e-9]
+        for i, (which, values) in enumerate(kept.items()):
+            colour, condition = COLOURS[i], spectra[which]["condition"]
+            left.hist(values, edges, histtype="stepfilled", color=colour, alpha=0.2)
+            left.hist(values, edges, histtype="step", color=colour, linewidth=1.5)
+            label = f"{LABELS[which]}, κ = {_number(condition)}"
+            right.plot(range(1, len(values) + 1), values, ".-", color=colour, markersize=4, label=label)
+        left.set_xscale("log")
+        left.set_xlabel("eigenvalue relative to the largest, λ/λ₁")
+        left.set_ylabel("how many")
+        right.set_yscale("log")
+        right.set_xlabel("number of the eigenvalue")
+        right.set_ylabel("λ/λ₁")
+        right.legend(frameon=False, fontsize=8)
+        left.set_title(name, fontsize=10, loc="left")
+        for axes in (left, right):
+            plain(axes)

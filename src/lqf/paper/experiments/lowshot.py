@@ -1,0 +1,139 @@
+"""Few images per class: the error of LQF relative to that of ordinary fine-tuning on the same images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lqf.paper.cells import Cell
+from lqf.paper.draw import COLOURS, plain
+from lqf.paper.experiment import Done, Results, Summary, Table, best, percent
+from lqf.paper.experiments.nlft_mse import shots
+from lqf.paper.grid import grid
+from lqf.paper.interval import Interval, interval
+from lqf.paper.lab import Task
+from lqf.paper.methods import METHODS, params
+from lqf.paper.scale import Scale
+
+TITLE = "few images per class"
+OURS = ("lqf-ours", "lqf-fc")
+AUTO: dict[str, dict[str, Any]] = {"lqf-ours": {}, "lqf-fc": {"weight_decay": "auto"}}
+"""What is fitted once, with its defaults."""
+
+Errors = dict[str, list[float | None]]
+"""Method -> test error of every draw; None: it diverged."""
+
+
+def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """NLFT over its grid (the cells are those of `nlft-mse`), LQF and its head once, for every draw."""
+    made = []
+    for task in tasks:
+        for k in shots(task, scale):
+            for seed in range(scale.draws if k is not None else 1):
+                n = len(task.shots(k, seed).train)
+                nlft = [{"loss": "cross_entropy", **s} for s in grid("nlft-mse", scale.name)]
+                wanted = [("nlft", s) for s in nlft] + [(m, AUTO[m]) for m in OURS]
+                made += [Cell("fit", task.name, params(m, scale, n, s, seed=seed, shots=k)) for m, s in wanted]
+    return made
+
+
+def summarise(results: Results) -> Summary:
+    """Mean errors, and their ratios to NLFT's with 95 % intervals over the draws."""
+    found = {t.name: {k: _errors(results, t.name, k) for k in shots(t, results.scale)} for t in results.tasks}
+    gaps = {
+        name: {m: {k: interval(_relative(e, m)) for k, e in by_shots.items()} for m in OURS}
+        for name, by_shots in found.items()
+    }
+    rows = [
+        (
+            name,
+            _name(k),
+            *(percent(_mean(errors[m])) for m in ("nlft", *OURS)),
+            *(gaps[name][m][k].percent() for m in OURS),
+        )
+        for name, by_shots in found.items()
+        for k, errors in by_shots.items()
+    ]
+    labels = [METHODS[m].label for m in OURS]
+    columns = (
+        "data",
+        "images per class",
+        "NLFT, %",
+        *(f"{x}, %" for x in labels),
+        *(f"{x} to NLFT, %" for x in labels),
+    )
+    values = {
+        name: {
+            _name(k): {"errors": e, "relative": {m: gaps[name][m][k].to_dict() for m in OURS}}
+            for k, e in by_shots.items()
+        }
+        for name, by_shots in found.items()
+    }
+    return Summary(
+        values,
+        Table(columns, tuple(rows)),
+        lambda figure: _draw(figure, found, gaps),
+        (
+            "NLFT: the best of its grid by test error, for every draw of images; LQF is one fit with its defaults.",
+            "To NLFT: (error − NLFT's error)/NLFT's error, the mean over the draws and its 95 % interval (by t).",
+        ),
+        size=(10.0, 4.2),
+    )
+
+
+def _errors(results: Results, data: str, k: int | None) -> Errors:
+    out: Errors = {}
+    for method in ("nlft", *OURS):
+        tried = results.where(work="fit", data=data, method=method, shots=k)
+        winners = [best([d for d in tried if d.params["seed"] == seed]) for seed in _seeds(tried)]
+        out[method] = [w.result["test_error"] if w else None for w in winners]
+    return out
+
+
+def _seeds(tried: Sequence[Done]) -> list[int]:
+    return sorted({d.params["seed"] for d in tried})
+
+
+def _relative(errors: Errors, method: str) -> list[float]:
+    pairs = zip(errors[method], errors["nlft"], strict=True)
+    return [(e - r) / r for e, r in pairs if e is not None and r]
+
+
+def _mean(errors: Sequence[float | None]) -> float | None:
+    known = [e for e in errors if e is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _name(k: int | None) -> str:
+    return "all" if k is None else str(k)
+
+
+def _draw(
+    figure: Any, found: dict[str, dict[int | None, Errors]], gaps: dict[str, dict[str, dict[int | None, Interval]]]
+) -> None:
+    """Left: relative to NLFT, with intervals. Right: the errors themselves."""
+    left, right = figure.subplots(1, 2)
+    names = list(dict.fromkeys(_name(k) for by_shots in found.values() for k in by_shots))
+    for i, (data, by_shots) in enumerate(found.items()):
+        colour, at = COLOURS[i % len(COLOURS)], [names.index(_name(k)) for k in by_shots]
+        middle = [gaps[data]["lqf-ours"][k] for k in by_shots]
+        known = [
+            (x + 0.06 * (i - (len(found) - 1) / 2), g) for x, g in zip(at, middle, strict=True) if g.mean is not None
+        ]
+        ys = [100 * (g.mean or 0.0) for _, g in known]
+        spread = [100 * (g.half or 0.0) for _, g in known]
+        left.errorbar([x for x, _ in known], ys, spread, fmt="o-", color=colour, capsize=3, markersize=4, label=data)
+        for method, style in (("lqf-ours", "o-"), ("nlft", "s--")):
+            errors = [_mean(e[method]) for e in by_shots.values()]
+            shown = [float("nan") if e is None else 100 * e for e in errors]
+            label = f"{data}, {METHODS[method].label}"
+            right.plot(at, shown, style, color=colour, markersize=4, label=label, alpha=1 if style == "o-" else 0.6)
+    left.axhline(0, color="black", linestyle="--", linewidth=1)
+    left.set_ylabel("error of LQF (ours) relative to NLFT, %")
+    right.set_ylabel("test error, %")
+    right.set_ylim(bottom=0)
+    for axes in (left, right):
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlabel("images per class")
+        axes.legend(frameon=False, fontsize=8)
+        plain(axes)

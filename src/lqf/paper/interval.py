@@ -1,0 +1,40 @@
+"""The mean of a few draws, with an interval."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Student's t at 97.5 % for 1 to 9 degrees of freedom; 1.96 stands in for more than that."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """mean ± half, over n draws; None where there are too few of them (no draw, a single draw)."""
+
+    mean: float | None
+    half: float | None
+    n: int
+
+    def percent(self) -> str:
+        """In per cent, with a sign."""
+        if self.mean is None:
+            return "–"
+        return f"{100 * self.mean:+.0f}" + ("" if self.half is None else f" ± {100 * self.half:.0f}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The 95 % interval of the mean."""
+    n = len(values)
+    if n < 2:
+        return Interval(values[0] if n else None, None, n)
+    t = T_95[n - 2] if n - 2 < len(T_95) else 1.96
+    return Interval(statistics.fmean(values), t * statistics.stdev(values) / math.sqrt(n), n)
