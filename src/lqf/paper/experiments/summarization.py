@@ -34,7 +34,7 @@ def summarise(results: Results) -> Summary:
             for order in ("least", "most"):
                 rows.append((name, f"{ORDERS[order]}, measured again", *map(percent, result["again"][order])))
     notes = (
-        f"F-SI is measured on {informativeness.VALIDATION:.0%} of the training images, which the model is not fitted on, "
+        f"F-SI is measured on {informativeness.VALIDATION:.0%} of the training images, unseen by the model, "
         "and every error is that of a refit without the images, on the test images.",
         "“Measured again”: information is computed anew, in 20 parts, as images leave (exact kernel only). Random: the "
         f"mean of {next(iter(found.values()))['curve']['repeats']} draws; the band is their standard deviation.",

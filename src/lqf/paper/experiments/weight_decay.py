@@ -50,7 +50,9 @@ def weight_decay(
                 "difference": float((ways["finetuned"].delta - ways["scratch"].delta).norm() / first.delta.norm()),
             }
         )
-    tried = descend(Search(posed.scaled(far), validation, tol=TOL), low=1e-3 / far, high=10.0)
+    tried = descend(
+        Search(posed.scaled(far), validation, TOL, posed.fit.settings.max_passes), low=1e-3 / far, high=10.0
+    )
     best = min(tried, key=lambda t: t.loss)
     total = float(posed.problem.weights.sum())
     return {
@@ -76,7 +78,7 @@ def _measured(posed: Posed, solution: Any, task: Task, validation: Any) -> dict[
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
     """One per data set."""
     factors = list(FACTORS) if scale.name != "quick" else [0.1, 1.0, 10.0]
-    settings = {"pooling": "avg", "max_passes": 100}
+    settings = {"pooling": "avg", "max_passes": 100 if scale.name != "quick" else 30}
     return [Cell("weight decay", t.name, {"factors": factors, "far": FAR, "settings": settings}) for t in tasks]
 
 
