@@ -61,7 +61,7 @@ def test_a_warm_start_gives_the_same_solution() -> None:
 @pytest.mark.parametrize("begin", [0.1, 30.0])
 def test_the_search_ends_where_a_fine_grid_has_its_minimum(begin: float) -> None:
     ridge = Ridge(20.0 * begin, 200.0 * begin)
-    tried = descend(search(ridge, **RANDOM))
+    tried = descend(search(ridge, **RANDOM), flat=0.0, close=0.1)
     best, grid = min(tried, key=lambda t: t.loss), search(ridge, **RANDOM)
     losses = [grid.at(x).loss for x in np.geomspace(0.3, 3, 11) / begin]
     assert best.loss <= min(losses) + 1e-3
@@ -70,6 +70,12 @@ def test_the_search_ends_where_a_fine_grid_has_its_minimum(begin: float) -> None
 
 
 def test_the_search_stops_at_the_end_of_its_range() -> None:
-    tried = descend(search(Ridge(600.0, 6000.0), **RANDOM), low=0.5)
+    tried = descend(search(Ridge(600.0, 6000.0), **RANDOM), low=0.5, flat=0.0)
     assert tried[-1].scale == pytest.approx(0.5)
     assert len(tried) == 2
+
+
+def test_the_search_stops_where_there_is_nothing_to_gain() -> None:
+    tried = descend(search(Ridge(2e4, 2e5), **RANDOM))
+    assert [t.scale for t in tried] == [1.0]
+    assert 0 < abs(tried[0].slope) < 5e-3 * tried[0].loss

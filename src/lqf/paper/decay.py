@@ -25,8 +25,9 @@ from lqf.paper.posed import Posed
 from lqf.precision import matmul_precision
 from lqf.targets import encode, error_rate
 
-STRIDE, CLOSE = 10.0, 0.1
-"""Factor between weight decays while the slope keeps its sign; how well log λ is found after that."""
+STRIDE, CLOSE, FLAT = 10.0, 0.3, 5e-3
+"""Factor between weight decays while the slope keeps its sign; how well log λ is found after that; and the relative
+slope dV/dτ/V from which on there is nothing to gain."""
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,13 @@ class Search:
         return Side(inputs, torch.cat([self.posed.problem.model.body.value(x) for _, x in inputs.batches()]))
 
 
-def descend(search: Search, *, low: float = 1e-3, high: float = 1e3) -> list[Tried]:
+def descend(
+    search: Search, *, low: float = 1e-3, high: float = 1e3, flat: float = FLAT, close: float = CLOSE
+) -> list[Tried]:
     """Follow the slope downhill by factors of `STRIDE` until its sign changes, then close in on where it is zero.
 
-    Between the scales ``low`` and ``high``; every one that was tried, in turn.
+    Between the scales ``low`` and ``high``, until the slope is ``flat`` or log λ is known to ``close``; every one that
+    was tried, in turn.
     """
     try:
         from scipy.optimize import brentq
@@ -129,7 +133,8 @@ def descend(search: Search, *, low: float = 1e-3, high: float = 1e3) -> list[Tri
     def slope(tau: float) -> float:
         if tau not in seen:
             seen[tau] = search.at(math.exp(tau))
-        return seen[tau].slope
+        here = seen[tau]
+        return 0.0 if abs(here.slope) <= flat * here.loss else here.slope
 
     here = 0.0
     stride = -math.copysign(math.log(STRIDE), slope(here))
@@ -138,7 +143,7 @@ def descend(search: Search, *, low: float = 1e-3, high: float = 1e3) -> list[Tri
         if there == here:
             return list(seen.values())  # the best is at the end of the range
         if slope(there) * stride >= 0:
-            brentq(slope, here, there, xtol=CLOSE, maxiter=10, disp=False)
+            brentq(slope, here, there, xtol=close, maxiter=10, disp=False)
             break
         here = there
     return list(seen.values())

@@ -44,7 +44,7 @@ def summarise(results: Results) -> Summary:
             "F-SI: the mean squared change of the outputs on held-out images when the image is left out; "
             "classes with a row of their own are those whose images tell most on average.",
         ),
-        size=(12.0, 1.32 * lines + 0.5 * len(rows)),
+        size=(12.0, 1.2 * lines + 0.6 * len(rows)),
     )
 
 
@@ -100,8 +100,8 @@ def _picture(ax: Any, task: Task, i: int, value: float, colour: str, *, named: b
     image = thumbnail(samples, i, SIDE)
     if image is not None:
         ax.imshow(np.asarray(image))
-    title = f"{_cut(samples.classes[samples.labels[i]], 16)}\n{value:.2g}" if named else f"{value:.2g}"
-    ax.set_title(title, fontsize=7, color=colour, pad=2)
+    title = f"{_cut(samples.classes[samples.labels[i]], 14)}\n{value:.2g}" if named else f"{value:.2g}"
+    ax.set_title(title, fontsize=6.5, color=colour, pad=2)
 
 
 def _cut(text: str, most: int) -> str:

@@ -71,4 +71,4 @@ def _draw(figure: Any, found: dict[str, dict[str, Any]]) -> None:
         axes.set_ylabel("test error, %" if k == 0 else "")
         axes.set_ylim(bottom=0)
         plain(axes)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=8)

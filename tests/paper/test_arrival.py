@@ -1,0 +1,105 @@
+"""Data in steps: who is there when, LQF's last step against one fit of all data, and NLFT that goes on."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fits import CPU, convnet, network, opened, pictures
+from fits import data as vectors
+from lqf.backbones import load_backbone
+from lqf.data import Preprocess
+from lqf.fit import Fit
+from lqf.paper import NLFT
+from lqf.paper.arrival import arrivals, online_lqf, online_nlft
+from lqf.paper.lab import Lab, Task
+from lqf.paper.posed import LQF
+from lqf.settings import Settings
+
+SMALL = Preprocess(size=8)
+EXACT: dict[str, Any] = {
+    "dtype": "float64",
+    "tol": 1e-11,
+    "max_passes": 300,
+    "draws": None,
+    "weight_decay": 1.0,
+    "body_weight_decay": 800.0,
+}
+
+
+def made_task(x: Any, y: Any, test: Any, net: Any) -> Task:
+    lab = Lab(net, device=CPU, size=8)
+    return Task("small", lab, opened(x, y, lab.preprocess), opened(*test, lab.preprocess))
+
+
+def test_every_step_holds_the_last_one_and_its_share_of_every_class() -> None:
+    labels = np.repeat([0, 1, 2], [20, 10, 40])
+    steps = arrivals(labels, 5, seed=3)
+    assert [len(s) for s in steps] == [14, 28, 42, 56, 70]
+    for before, after in itertools.pairwise(steps):
+        assert set(before) < set(after)
+    for k, rows in enumerate(steps, 1):
+        share = np.bincount(labels[rows], minlength=3) / [20, 10, 40]
+        assert np.abs(share - k / 5).max() <= 0.1
+        assert (np.diff(rows) > 0).all()
+    assert not np.array_equal(steps[0], arrivals(labels, 5, seed=4)[0])
+
+
+@pytest.mark.parametrize("head", ["crossfit", "random"])
+def test_lqf_after_the_last_step_is_the_fit_of_all_data(head: str) -> None:
+    task = made_task(*vectors(24, signal=0.7), vectors(30, signal=0.7, seed=1), network())
+    told = online_lqf(task, steps=3, settings={**EXACT, "head": head})
+    assert [s["n"] for s in told["steps"]] == [8, 16, 24]
+    assert all(s["difference"] < 1e-8 for s in told["steps"])
+    assert all(s["test_error"] == s["test_error_cold"] for s in told["steps"])
+    settings = Settings(**{**LQF, **EXACT, "head": head})
+    fit = Fit(settings, load_backbone(network()), task.train, task.lab.preprocess, CPU).run()
+    wrong = fit.outputs(task.test, device=CPU).argmax(1) != torch.tensor(task.test.samples.labels)
+    assert told["test_error"] == float(wrong.double().mean())
+    assert 0 < told["test_error"] < 0.67
+
+
+def test_a_step_without_new_images_costs_a_measurement_only() -> None:
+    task = made_task(*vectors(12, signal=0.7), vectors(12, seed=1), network())
+    whole = replace(task, train=task.train)
+    told = online_lqf(whole, steps=1, settings=EXACT)["steps"]
+    assert told[0]["passes"] == told[0]["passes_cold"] > 3
+
+
+def test_nlft_goes_on_or_starts_again() -> None:
+    task = made_task(*pictures(18), pictures(9, seed=1), convnet().float())
+    how = {"epochs": 3, "batch_size": 6, "learning_rate": 0.05}
+    on, anew = (online_nlft(task, steps=2, settings=how, go_on=b)["steps"] for b in (True, False))
+    assert on[0] == anew[0]
+    assert [s["n"] for s in on] == [9, 18]
+    assert all(s["passes"] == 3 for s in on)
+
+
+def test_nlft_starts_from_a_network() -> None:
+    images, backbone = opened(*pictures(12), SMALL), load_backbone(convnet(), leaky=False)
+    how = NLFT(epochs=3, batch_size=6, precision="float32", learning_rate=0.05)
+    first = how.fit(backbone, images, SMALL, device=CPU)
+    kept = {n: w.clone() for n, w in first.network.state_dict().items()}
+    second = how.fit(backbone, images, SMALL, device=CPU, start=first.network)
+    assert second.losses[0] < first.losses[0]
+    assert all(torch.equal(w, kept[n]) for n, w in first.network.state_dict().items())
+    still = replace(how, learning_rate=1e-30, weight_decay=0.0, bn="eval").fit(
+        backbone, images, SMALL, device=CPU, start=first.network
+    )
+    torch.testing.assert_close(still.outputs(images), first.outputs(images))
+
+
+def test_nlft_stops_when_it_has_learnt_its_images() -> None:
+    images, backbone = opened(*pictures(12), SMALL), load_backbone(convnet(), leaky=False)
+    how = NLFT(epochs=60, batch_size=6, precision="float32", learning_rate=0.05, augment="none")
+    assert len(how.fit(backbone, images, SMALL, device=CPU).losses) == 60
+    stopped = replace(how, stop_below=0.0).fit(backbone, images, SMALL, device=CPU)
+    assert 5 <= len(stopped.losses) < 60
+    assert stopped.error(images) < 0.2
+    never = replace(how, epochs=6, learning_rate=1e-6, stop_below=0.0).fit(backbone, images, SMALL, device=CPU)
+    assert len(never.losses) == 6
