@@ -9,6 +9,11 @@ through the preconditioner. Batch normalisation keeps its running statistics: J 
 
 K-FAC approximates A = Σ s JᵀJ, the curvature of the squared error. That of the cross entropy at w0, where all classes
 are about equally likely, is A/C up to the direction that moves all outputs alike, and A/C is what stands in for it.
+A is made of a few hundred central views. Mini-batches of random crops have curvature in directions that these lack,
+where P would be the penalty alone and a step by its inverse would diverge; P is therefore damped, for the head and for
+the body, by a share ρ of the mean square length of a sample's gradient in it:
+
+    P = κA + (Nλ + κρ·tr A/(NC)) I,        δ ← δ − η·(momentum of N·P⁻¹ times the gradient).
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from torch import Tensor, nn
 
 from lqf.backbones import Backbone
 from lqf.curvature import KFAC, Preconditioner, precondition
+from lqf.curvature.blocks import Kronecker
 from lqf.curvature.preconditioner import head_block
 from lqf.data import Images, Preprocess, normalize
 from lqf.errors import LQFError
@@ -54,6 +60,7 @@ class Linear:
         loss: "mse" or "cross_entropy".
         optimiser: "sgd" with ``momentum``, or "adam" with β = (``beta1``, 0.999).
         kfac: precondition the gradient by K-FAC, computed once.
+        damping: ρ of the preconditioner.
         scope: "all" linearises the whole network, "fc" trains its last layer on frozen features.
         head: at the linearisation point: "random", "probe" (`lqf.paper.heads`), or "zero", for "fc" alone: under a zero
             head the body's Jacobian is zero.
@@ -68,6 +75,7 @@ class Linear:
     loss: Loss = "mse"
     optimiser: Optimiser = "sgd"
     kfac: bool = False
+    damping: float = 0.1
     scope: Scope = "all"
     head: HeadKind = "random"
     learning_rate: float = 0.01
@@ -190,7 +198,7 @@ class _Training:
         return torch.optim.SGD([delta], lr=self.how.learning_rate, momentum=self.how.momentum, fused=fused)
 
     def _direction(self, weights: Tensor, progress: Progress) -> Direction:
-        """Gradient of the mean loss -> N·P⁻¹ times it, with P ≈ κA + NλI and κ the curvature of ℓ at w0."""
+        """Gradient of the mean loss -> N·P⁻¹ times it; κ is the curvature of ℓ at w0."""
         if not self.how.kfac:
             return lambda g: g
         assert self.features is not None
@@ -202,7 +210,9 @@ class _Training:
         problem = Problem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
         with matmul_precision(fast=True):
             p = _preconditioner(problem, self.features, self.how, progress)
-        return lambda g: p.solve(g, problem).mul_(n / kappa)
+        rho = self.how.damping / (n * c)
+        damped = problem.with_ridge(Ridge(mu + rho * _trace(p.head), mu + rho * _trace(p.body)))
+        return lambda g: p.solve(g, damped).mul_(n / kappa)
 
     def _quick(self) -> LinearModel:
         """The model with faster products, on a GPU."""
@@ -216,3 +226,10 @@ def _preconditioner(problem: Problem, features: Tensor, how: Linear, progress: P
     if how.scope == "all":
         return precondition(problem, features, seed=how.seed, progress=progress)
     return Preconditioner(head_block(problem, features), KFAC(problem.model.body.layout, {}, {}, {}, {}))
+
+
+def _trace(block: Kronecker | KFAC) -> float:
+    if isinstance(block, Kronecker):
+        return float(block.d.double().sum())
+    parts = [*(k.d for k in block.kronecker.values()), *(c.lam for c in block.channels.values())]
+    return float(torch.stack([t.double().sum() for t in parts]).sum()) if parts else 0.0
