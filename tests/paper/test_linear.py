@@ -177,3 +177,13 @@ def test_wrong_choices_are_refused() -> None:
         Linear(loss="hinge")  # type: ignore[arg-type]
     with pytest.raises(LQFError, match="zero head"):
         Linear(head="zero")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "atol"), [("float32", 1e-3), ("bf16", 0.5)])
+@pytest.mark.parametrize("options", [{"kfac": True}, {"loss": "cross_entropy"}, {"scope": "fc", "kfac": True}], ids=str)
+def test_cuda_equals_cpu(options: dict[str, Any], precision: Any, atol: float) -> None:
+    how = Linear(**{"epochs": 5, "batch_size": 6, "learning_rate": 1e-3, "precision": precision, **options})
+    images = opened(*pictures(30), SMALL)
+    models = [how.fit(load_backbone(convnet().float()), images, SMALL, device=torch.device(d)) for d in ("cpu", "cuda")]
+    torch.testing.assert_close(models[0].outputs(images), models[1].outputs(images), rtol=0, atol=atol)

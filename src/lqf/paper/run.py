@@ -81,7 +81,7 @@ class Run:
 
 
 def free_memory(device: torch.device) -> None:
-    """Let go of what a cell has left: recorded passes refer to themselves and would stay until Python looks for them."""
+    """Let go of what a cell has left: recorded passes refer to themselves and stay until Python looks for them."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
