@@ -1,6 +1,7 @@
 """The pooling of a fit: chosen by leave-one-out, or as asked for, through the solvers and back from the disk."""
 
 from collections import OrderedDict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from lqf import LQFClassifier
 from lqf.backbones.pool import AveragePool
 from lqf.choose_pooling import OWN, candidates
 from lqf.errors import LQFError
+from lqf.fast import FastLinearization
+from lqf.featured import Featured
 from lqf.pooling import BilinearPool, ChannelMoment
 
 
@@ -55,6 +58,24 @@ def test_second_order_statistics_choose_bilinear(solver: str) -> None:
     assert chosen["tried"]["avg"]["loo_error"] > 0.2
     assert model.score(*textures(20, seed=5)) == 1
     assert model.fitted_.backbone.features == 21
+
+
+def test_merged_layers_as_on_a_gpu_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = pictures(24)
+    options = {"backbone": convnet(), "size": 10, "solver": "head", "pool_channels": 3, "dtype": "float64"}
+    expected = classifier(**options).fit(x, y).report_["choices"]
+
+    def merged(self: Featured) -> FastLinearization:
+        return FastLinearization(self._parts[1], self.dtype, self.inputs.example(), recorded=False, merges=True)
+
+    reader = cached_property(merged)
+    reader.__set_name__(Featured, "_reader")
+    monkeypatch.setattr(Featured, "_reader", reader)
+    for ours, theirs in zip(classifier(**options).fit(x, y).report_["choices"], expected, strict=True):
+        assert ours["what"] == theirs["what"]
+        tried = [c["tried"].values() if isinstance(c["tried"], dict) else c["tried"] for c in (ours, theirs)]
+        for a, b in zip(*tried, strict=True):
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-8)
 
 
 def test_the_mean_chooses_avg() -> None:

@@ -22,8 +22,9 @@ from lqf.choose_views import interleaved
 from lqf.data import Images, Preprocess, with_views
 from lqf.data.preprocess import Views
 from lqf.distributed import ALONE, World
+from lqf.fast import FastLinearization
 from lqf.inputs import Inputs
-from lqf.linearize import linearized_body
+from lqf.linearize import Linearization, linearized_body
 from lqf.memory import available_bytes
 from lqf.pooling import ChannelMoment
 from lqf.precision import matmul_precision
@@ -120,7 +121,7 @@ class Featured:
         )
         if wanted.note:
             self.progress.say(wanted.note)
-        tried = try_poolings(wanted, self.backbone, self._parts[1], self._features_of, self._judged, self.world)
+        tried = try_poolings(wanted, self.backbone, self._reader, self._features_of, self._judged, self.world)
         kept = best(tried, self.world)
         self._use(kept.backbone)
         self.pooling = kept.name
@@ -150,7 +151,7 @@ class Featured:
         with self.progress.stage("mirrored features", total=len(inputs.own), unit="images") as stage:
             for index in inputs.own.split(inputs.batch_size):
                 with matmul_precision(fast=False):
-                    z = self._parts[1].value(inputs.fetch(index * preprocess.n_views + view))
+                    z = self._reader.value(inputs.fetch(index * preprocess.n_views + view))
                 out = z.new_zeros(len(images), z.shape[1]) if out is None else out
                 out[index.to(self.device)] = z
                 stage.advance(len(index))
@@ -173,8 +174,16 @@ class Featured:
         """Another pooling; what comes before it, and so the rows' inputs, stays the same."""
         if backbone is not self.backbone:
             self.backbone = backbone
-            for made in ("_parts", "engine"):
+            for made in ("_parts", "_reader", "engine"):
                 self.__dict__.pop(made, None)
+
+    @cached_property
+    def _reader(self) -> Linearization:
+        """The body as features are computed by: on a GPU with its layers merged, in the same floating-point type."""
+        body: Linearization = self._parts[1]
+        if self.device.type != "cuda":
+            return body
+        return FastLinearization(body, self.dtype, self.inputs.example(), recorded=False)
 
     def features(self, moment: ChannelMoment | None = None) -> Tensor:
         """z (n, p) of all rows; the moment, if there is one, is added up on the way, over the central views."""
@@ -183,7 +192,7 @@ class Featured:
         with self.progress.stage("features", total=total, unit="images") as stage:
             for rows, x in self.inputs.batches():
                 with matmul_precision(fast=False):
-                    z = self._parts[1].value(x)
+                    z = self._reader.value(x)
                 out = z.new_zeros(len(self.inputs), z.shape[1]) if out is None else out
                 out[rows] = z
                 if moment is not None:

@@ -81,7 +81,7 @@ def collect(
     """
     seen = None if test is None else tested(model, test, strict=strict, progress=progress)  # bad input is told first
     analysis = model.analyse(train, progress=progress)
-    loo = model.fitted_.loo or analysis.leave_one_out()
+    loo = analysis.known_leave_one_out()
     parts = Parts(model.fitted_, loo, audit(model, analysis))
     if seen is None:
         return parts

@@ -190,24 +190,33 @@ class Stages(Featured):
             can = solved.fast is not None
             way = way_to_leave_out(self.settings.loo, ready.kernels, len(self.images), can_refit=can)
             if way == "folds" and solved.fast is not None:
-                try:
-                    return self.refits(ready, solved, solved.fast)
-                except FloatingPointError:  # the solve has said so
-                    return self.refits(ready, solved, self.engine.measured(ready.problem))
+                every = self.settings.loo == "folds"
+                return self.refits(solved.fast, ready.pooled.head, ready.choice.mu, solved.kfac, every=every)
             if way != "kernel":
                 return None
             return from_kernels(ready.kernels, ready.choice, self.rows, self.loo_bias(ready))
 
-    def refits(self, ready: Prepared, solved: Solved, fast: Problem) -> LeaveOneOut:
-        """Out-of-sample outputs from a model without each fold, or without each of the first few."""
-        head, mu = ready.pooled.head, ready.choice.mu
-        every = int(self._folds.max()) + 1
-        folds = every if self.settings.loo == "folds" else folds_needed(self._folds)
-        refits = Refits(fast, head, lambda part, fold: self._point_of(part, mu, fold), solved.kfac)
-        outputs = refits.outputs(self._folds, folds, progress=self.progress)
-        note = f"by refits without each of {every} folds"
-        if folds < every:
-            note = f"by refits without {folds} of {every} folds; --loo folds takes all"
+    def refits(self, fast: Problem, head: Head, mu: float, kfac: KFAC | None, *, every: bool) -> LeaveOneOut:
+        """Out-of-sample outputs from a model without each fold, or without each of the first few.
+
+        Args:
+            fast: the problem, with the body that products are made with; an exact one where they leave its range.
+            head: the closed-form head problem.
+            mu: the ridge strength of the head at the point.
+            kfac: the preconditioner.
+            every: all folds, or as many as tell the error.
+        """
+        total = int(self._folds.max()) + 1
+        folds = total if every else folds_needed(self._folds)
+        shared = (head, lambda part, fold: self._point_of(part, mu, fold), kfac)
+        try:
+            outputs = Refits(fast, *shared).outputs(self._folds, folds, progress=self.progress)
+        except FloatingPointError:
+            exact = self.engine.measured(fast)
+            outputs = Refits(exact, *shared).outputs(self._folds, folds, progress=self.progress)
+        note = f"by refits without each of {total} folds"
+        if folds < total:
+            note = f"by refits without {folds} of {total} folds; --loo folds takes all"
         by_sample = average_views(outputs, self.images.n_views).cpu()
         return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
 

@@ -61,7 +61,8 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
     Args:
         model: fitted.
         analysis: its training problem.
-        keep: share of the samples, above 0 and at most 1; groups stay together.
+        keep: share of the samples, above 0 and at most 1; groups stay together, and every class keeps two samples,
+            without which there is no fitting again.
         validation: images whose predictions should change least; None: the training images.
     """
     if not 0 < keep <= 1:
@@ -69,7 +70,7 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
     if validation is not None:
         validation = analysis.queries(validation)
     information = measure_information(analysis, validation)
-    kept = _kept(analysis, information, keep, validation).numpy()
+    kept = _two_of_each(analysis, information, _kept(analysis, information, keep, validation)).numpy()
     train, classes = model.fitted_.train, model.fitted_.classes
     n, of = (np.bincount(y, minlength=len(classes)) for y in (train.labels, train.labels[kept]))
     return Summary(
@@ -99,17 +100,21 @@ def _kept(analysis: Analysis, information: Information, keep: float, validation:
     return replace(information, values=place).keep(keep)
 
 
-def manifest(summary: Summary, samples: Samples) -> str:
-    """The kept samples as a CSV that `lqf fit` reads, with absolute paths, so that it may lie anywhere.
+def _two_of_each(analysis: Analysis, information: Information, kept: Tensor) -> Tensor:
+    """The kept samples, and of every class that would lose all or all but one its most informative, whole groups."""
+    labels, member = analysis.labels.cpu(), analysis.units.member.cpu()
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    chosen[kept] = True
+    for i in information.samples().argsort(descending=True, stable=True).tolist():
+        if int((chosen & (labels == labels[i])).sum()) < 2:
+            chosen |= member == member[i]
+    return chosen.nonzero()[:, 0]
 
-    Raises:
-        LQFError: the samples are no files, or a class keeps fewer than the two samples that a fit needs.
-    """
+
+def manifest(summary: Summary, samples: Samples) -> str:
+    """The kept samples as a CSV that `lqf fit` reads, with absolute paths, so that it may lie anywhere."""
     if not isinstance(samples.source, FileSource):
         raise LQFError(f"{samples.name} has no image files, which a manifest needs; take the ids from Python or --json")
-    few = [name for name, c in summary.per_class.items() if c["kept"] < 2 <= c["n"]]
-    if few:
-        raise LQFError(f"of class `{few[0]}` fewer than two images are left, too few to fit; keep a larger share")
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     grouped = samples.groups is not None

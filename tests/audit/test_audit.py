@@ -10,7 +10,7 @@ from PIL import Image
 
 from audit.conftest import COPY, TURNED
 from fits import classifier, data
-from lqf.audit import write
+from lqf.audit import for_cleanlab, write
 from lqf.audit.informative import by_information, ends_of_classes
 from lqf.errors import LQFError
 
@@ -123,3 +123,18 @@ def test_beside_pcg_everything_is_said_with_its_level():
     values = [{row["id"]: row["information"] for row in a.information} for a in (audit, exact)]
     ranks = [np.argsort(np.argsort([v[str(i)] for i in range(10)])) for v in values]
     assert np.corrcoef(*ranks)[0, 1] > 0.5
+
+
+def test_folds_that_the_fit_left_out_are_refitted(monkeypatch):
+    monkeypatch.setattr("lqf.refits.ENOUGH", 8)
+    x, y = data(20)
+    options = {"solver": "pcg", "weight_decay": 1.0, "body_weight_decay": 3.0, "dtype": "float64"}
+    some = classifier(**options).fit(x, y)
+    every = classifier(**options, loo="folds").fit(x, y)
+    assert not some.leave_one_out().known.all()
+    with pytest.raises(LQFError, match=r"is known for \d+ of 20 samples; fit with loo='folds'"):
+        for_cleanlab(some)
+    loo = some.analyse(x, y).known_leave_one_out()
+    torch.testing.assert_close(loo.outputs, every.leave_one_out().outputs.double(), rtol=1e-6, atol=1e-6)
+    assert loo.note == every.leave_one_out().note
+    assert sorted(row["index"] for row in some.audit(x, y).suspects) == list(range(20))

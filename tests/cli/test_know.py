@@ -187,7 +187,6 @@ BAD = {
     "explain IMAGE --top 0": "`0` is no whole number",
     "summarize --keep 0": "`0` is no share",
     "summarize --keep 1.5": "`1.5` is no share",
-    "summarize --keep 0.05 -o out.csv": "fewer than two images are left",
     "summarize --keep 0.5 -o out.txt": "does not end in .csv",
     "summarize --keep 0.5 --validation nowhere": "nowhere",
     "report -o out.pdf": "does not end in .html",

@@ -130,6 +130,11 @@ class Analysis:
             labels, weights = labels[chosen], weights[chosen]
         return LeaveOneOut(answer.value, labels, weights, answer.level, answer.note)
 
+    def known_leave_one_out(self) -> LeaveOneOut:
+        """The fit's own, where it knows the outputs of all samples; else `leave_one_out`."""
+        stored = self.rebuilt.fitted.loo
+        return stored if stored is not None and bool(stored.known.all()) else self.leave_one_out()
+
     def influence(self, images: Any, y: Any = None, *, units: Iterable[str | int] | None = None) -> Influence:
         """Signed effect of leaving out every unit (or some) on every output of every image."""
         queries, every = self.queries(images, y), self.units

@@ -28,7 +28,7 @@ from lqf.errors import LQFError
 from lqf.iterate import Iterate
 from lqf.kernel_ridge import KernelRidge
 from lqf.kernels import averaged_kernels
-from lqf.loo import average_views
+from lqf.loo import LeaveOneOut, average_views
 from lqf.memory import available_bytes
 from lqf.objective import Problem, rows_of
 from lqf.precision import matmul_precision
@@ -99,9 +99,11 @@ class ByIteration:
             outputs = average_views((targets - e.to(targets)), self.problem.inputs.n_views).cpu()
             return Answer(outputs[samples], "solved", f"{self.note}, by refits without them")
         stored = self.rebuilt.fitted.loo
-        if stored is not None:
-            return Answer(stored.outputs.double(), stored.level, stored.note)
-        return Answer(self._by_leverage(units), "estimated", f"{self.note}, {SURROGATE}")
+        if stored is None:
+            return Answer(self._by_leverage(units), "estimated", f"{self.note}, {SURROGATE}")
+        if not bool(stored.known.all()):
+            stored = self._every_fold()
+        return Answer(stored.outputs.double(), stored.level, stored.note)
 
     def information(self, queries: Queries | None, units: Units) -> Answer:
         """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw."""
@@ -129,6 +131,17 @@ class ByIteration:
         gone = torch.ones(len(self.rebuilt.fit.images), dtype=torch.bool)
         gone[keep] = False
         return self._outputs(queries, self.refit.without(gone.nonzero()[:, 0], self._body))
+
+    def _every_fold(self) -> LeaveOneOut:
+        """The refits that the fit did not make, because fewer tell the error."""
+        fit, fitted = self.rebuilt.fit, self.rebuilt.fitted
+        if "moved" in fitted.backbone.spec:
+            raise LQFError(
+                "the outputs of a moved network on unseen data are known for some of the training samples only; "
+                "fit with --loo folds to have all of them"
+            )
+        fast, mu = fit.engine.fast(self.rebuilt.problem), fitted.report["point_ridge"]
+        return fit.refits(fast, self.rebuilt.head, mu, self.refit.curvature, every=True)
 
     # --- leave-one-out residuals --------------------------------------------------------------------------------------
 

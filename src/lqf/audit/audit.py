@@ -73,7 +73,7 @@ def audit(model: LQFClassifier, analysis: Analysis, *, similar: float = duplicat
         analysis: its training problem, opened again.
         similar: least cosine of near-duplicates.
     """
-    fitted, loo = model.fitted_, model.fitted_.loo or analysis.leave_one_out()
+    fitted, loo = model.fitted_, analysis.known_leave_one_out()
     information, similarity = informative.measure_information(analysis), analysis.similarity()
     pairs = similarity.pairs(least=similar, most=duplicates.MOST)
     levels = {

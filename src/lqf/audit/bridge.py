@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lqf.calibration import probabilities
+from lqf.errors import LQFError
 
 if TYPE_CHECKING:
     from lqf.estimator import LQFClassifier
@@ -18,4 +19,8 @@ def for_cleanlab(model: LQFClassifier) -> dict[str, Any]:
         >>> find_label_issues(**for_cleanlab(model))  # doctest: +SKIP
     """
     loo, fitted = model.leave_one_out(), model.fitted_
+    if not bool(loo.known.all()):
+        raise LQFError(
+            f"leave-one-out is known for {int(loo.known.sum()):,} of {len(loo.labels):,} samples; fit with loo='folds'"
+        )
     return {"labels": fitted.train.labels.copy(), "pred_probs": probabilities(loo.outputs, fitted.beta).numpy()}

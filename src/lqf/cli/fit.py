@@ -167,7 +167,9 @@ def show(result: dict[str, Any]) -> str:
             f"Fitted {counted(result['n'], 'image')} of {counted(len(result['classes']), 'class')}.\n",
             *lines,
             *_choices(result["choices"]),
-            f"\nNext:  lqf evaluate {run} TEST\n       lqf predict {run} IMAGE…",
+            f"\nNext:  lqf evaluate {run} TEST",
+            f"       lqf predict {run} IMAGE…",
+            f"       lqf report {run} -o report.html",
         ]
     )
 

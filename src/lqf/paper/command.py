@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class Order:
         data: folders with `train` and `test`.
         out: where results go; finished cells lie in its folder `cells`.
         device: where to compute.
-        command: as it was typed, for the results page.
+        command: as it was typed.
         scale: a name of `SCALES`, or one's own.
         backbone, weights, size, epochs: instead of the scale's.
     """
@@ -48,6 +49,11 @@ class Order:
         """The scale, with what was given in place of its own."""
         scale = SCALES[self.scale] if isinstance(self.scale, str) else self.scale
         return replace(scale, size=self.size or scale.size, epochs=self.epochs or scale.epochs)
+
+
+def without_folders(command: str) -> str:
+    """A command line with the last part of every path alone, for a page that others read."""
+    return shlex.join(Path(w).name if "/" in w else w for w in shlex.split(command))
 
 
 def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
@@ -74,7 +80,7 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     summary = experiment.summarise(results)
     seconds = sum(d.seconds for d in results)
     told = {
-        "command": order.command,
+        "command": without_folders(order.command),
         "hardware": hardware(order.device),
         "network": lab.network(leaky=False).name,
         "pixels": lab.preprocess.size,

@@ -33,11 +33,12 @@ def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | No
         axes.plot(range(len(xs)), ys, "o-", color=COLOURS[k % len(COLOURS)], label=name, markersize=4)
     axes.set_xticks(range(len(xs)), [str(x) for x in xs])
     axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
     plain(axes)
 
 
 def bars(axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:
-    """Bars beside each other per group, in per cent; a missing value has none."""
+    """Bars beside each other per group, in per cent, with a legend beside them; a missing value has none."""
     width = 0.8 / max(1, len(series))
     for k, (name, values) in enumerate(series.items()):
         at = [g + (k - (len(series) - 1) / 2) * width for g in range(len(groups))]
@@ -45,6 +46,8 @@ def bars(axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float |
     axes.set_xticks(range(len(groups)), list(groups))
     axes.set_ylabel(label)
     plain(axes)
+    axes.grid(visible=False, axis="x")
+    axes.figure.legend(loc="outside right upper", fontsize=8)
 
 
 def plain(axes: Any) -> None:

@@ -9,6 +9,14 @@ through the preconditioner. Batch normalisation keeps its running statistics: J 
 
 K-FAC approximates A = Σ s JᵀJ, the curvature of the squared error. That of the cross entropy at w0, where all classes
 are about equally likely, is A/C up to the direction that moves all outputs alike, and A/C is what stands in for it.
+A mini-batch of b samples enters with weight N/b, and a sample's gradient has parts that A, made of a few hundred
+central views, does not know: there P would be the penalty alone, and a step by its inverse diverges. P is therefore
+damped, for the head and for the body,
+
+    P = κA + (Nλ + κρ·tr A/(bC)) I,        δ ← δ − η·(momentum of N·P⁻¹ times the gradient),
+
+κ = 1 or 1/C. tr A/(NC) is the mean square length of a sample's gradient, so that one sample of a batch moves its own
+output by no more than η/((1−m)ρ) of its residual, at that length: not beyond its target at η = 0.01 and ρ = 0.1.
 """
 
 from __future__ import annotations
@@ -23,13 +31,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lqf.backbones import Backbone
+from lqf.batch import rows_that_fit
 from lqf.curvature import KFAC, Preconditioner, precondition
+from lqf.curvature.blocks import Kronecker
 from lqf.curvature.preconditioner import head_block
 from lqf.data import Images, Preprocess, normalize
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
 from lqf.inputs import Inputs
 from lqf.linearize import Linearization
+from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
 from lqf.paper.heads import HeadKind, features_of, make_head
@@ -54,6 +65,7 @@ class Linear:
         loss: "mse" or "cross_entropy".
         optimiser: "sgd" with ``momentum``, or "adam" with β = (``beta1``, 0.999).
         kfac: precondition the gradient by K-FAC, computed once.
+        damping: ρ of the preconditioner.
         scope: "all" linearises the whole network, "fc" trains its last layer on frozen features.
         head: at the linearisation point: "random", "probe" (`lqf.paper.heads`), or "zero", for "fc" alone: under a zero
             head the body's Jacobian is zero.
@@ -68,6 +80,7 @@ class Linear:
     loss: Loss = "mse"
     optimiser: Optimiser = "sgd"
     kfac: bool = False
+    damping: float = 0.1
     scope: Scope = "all"
     head: HeadKind = "random"
     learning_rate: float = 0.01
@@ -104,7 +117,9 @@ class Linear:
         began = time.perf_counter()
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         body = Linearization(backbone.body.to(device=device, dtype=dtype))
-        inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=128 if device.type == "cuda" else 16)
+        inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=16)
+        if device.type == "cuda":
+            inputs.batch_size = rows_that_fit(body, inputs.example(1), available_bytes(device))
         inputs.keep_on_device()
         needed = self.scope == "fc" or self.kfac or self.head == "probe"
         features = features_of(body, inputs, progress) if needed else None
@@ -190,7 +205,7 @@ class _Training:
         return torch.optim.SGD([delta], lr=self.how.learning_rate, momentum=self.how.momentum, fused=fused)
 
     def _direction(self, weights: Tensor, progress: Progress) -> Direction:
-        """Gradient of the mean loss -> N·P⁻¹ times it, with P ≈ κA + NλI and κ the curvature of ℓ at w0."""
+        """Gradient of the mean loss -> N·P⁻¹ times it; κ is the curvature of ℓ at w0."""
         if not self.how.kfac:
             return lambda g: g
         assert self.features is not None
@@ -202,7 +217,14 @@ class _Training:
         problem = Problem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
         with matmul_precision(fast=True):
             p = _preconditioner(problem, self.features, self.how, progress)
-        return lambda g: p.solve(g, problem).mul_(n / kappa)
+        rho = self.how.damping / (self.batch * c)
+        damped = problem.with_ridge(Ridge(mu + rho * _trace(p.head), mu + rho * _trace(p.body)))
+
+        def direction(g: Tensor) -> Tensor:
+            with matmul_precision(fast=True):
+                return p.solve(g, damped).mul_(n / kappa)
+
+        return direction
 
     def _quick(self) -> LinearModel:
         """The model with faster products, on a GPU."""
@@ -216,3 +238,10 @@ def _preconditioner(problem: Problem, features: Tensor, how: Linear, progress: P
     if how.scope == "all":
         return precondition(problem, features, seed=how.seed, progress=progress)
     return Preconditioner(head_block(problem, features), KFAC(problem.model.body.layout, {}, {}, {}, {}))
+
+
+def _trace(block: Kronecker | KFAC) -> float:
+    if isinstance(block, Kronecker):
+        return float(block.d.double().sum())
+    parts = [*(k.d for k in block.kronecker.values()), *(c.lam for c in block.channels.values())]
+    return float(torch.stack([t.double().sum() for t in parts]).sum()) if parts else 0.0

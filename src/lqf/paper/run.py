@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from lqf.errors import LQFError
 from lqf.paper.cells import Cell, Store
@@ -66,6 +69,7 @@ class Run:
         task, began = self._task(cell), time.perf_counter()
         result = WORKS[cell.work].function(task, **cell.params)
         seconds = time.perf_counter() - began
+        free_memory(task.lab.device)
         error = result.get("test_error")
         shown = "" if error is None else f" {100 * error:.1f} %,"
         self.progress.say(f"{at} {cell}:{shown} {seconds:.1f} s")
@@ -74,6 +78,13 @@ class Run:
 
     def _task(self, cell: Cell) -> Task:
         return next(t for t in self.tasks if t.name == cell.data)
+
+
+def free_memory(device: torch.device) -> None:
+    """Let go of what a cell has left: recorded passes refer to themselves and stay until Python looks for them."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def open_tasks(folders: Sequence[str | Path], lab: Lab) -> list[Task]:

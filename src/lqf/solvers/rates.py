@@ -101,7 +101,7 @@ class Rates:
         tape = Tape(body, x[:2])
         factors, saved, outputs, patches = layer_sizes(tape, x[:1])
         draws = min(draws, problem.model.n_outputs)
-        n = len(x) if cuda else min(len(x), 4)
+        n = min(len(x), 32 if cuda else 4)
         x, u = x[:n], problem.model.to_features(ones, fold)[:n]
         flops, fast_flops = multiply_adds(problem.targets, fast=False), multiply_adds(problem.targets, fast=True)
         untraced = torch.zeros(n, dtype=torch.bool, device=x.device)

@@ -29,7 +29,7 @@ def summarise(results: Results) -> Summary:
     gaps = {m: relative(found, m, "lqf") for m in METHOD_NAMES if m != "lqf"}
     medians = {m: median(v) for m, v in gaps.items() if v}
     ranked = sorted((m for m in REMOVED if m in medians), key=lambda m: -medians[m])
-    order = " > ".join(f"{REMOVED[m]} ({100 * medians[m]:+.0f} %)" for m in ranked)
+    order = ", ".join(f"{REMOVED[m]} ({100 * medians[m]:+.0f} %)" for m in ranked)
     return Summary(
         {
             "errors": error_values(found, results),
@@ -39,5 +39,5 @@ def summarise(results: Results) -> Summary:
         },
         error_table(found, METHOD_NAMES),
         lambda figure: boxes(figure, {METHODS[m].label: v for m, v in gaps.items()}, "error relative to LQF, %"),
-        (f"What costs most to remove, by the median relative increase of the error: {order or 'not known'}.",),
+        (f"Median increase of the error where it is removed, the largest first: {order or 'not known'}.",),
     )

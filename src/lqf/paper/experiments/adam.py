@@ -27,9 +27,12 @@ def summarise(results: Results) -> Summary:
     found = best_of(results, METHOD_NAMES)
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        bars(axes, list(found), {METHODS[m].label: errors_of(found, m) for m in METHOD_NAMES}, label="test error, %")
-        axes.legend(fontsize=8, ncols=2)
+        bars(
+            figure.subplots(),
+            list(found),
+            {METHODS[m].label: errors_of(found, m) for m in METHOD_NAMES},
+            label="test error, %",
+        )
 
     notes = ("LQF (paper) and GaF are by SGD, LQF (paper) with K-FAC; LQF FC is the closed form.",)
     return Summary({"errors": error_values(found, results)}, error_table(found, METHOD_NAMES), draw, notes)

@@ -79,7 +79,7 @@ def summarise(results: Results) -> Summary:
         Table(columns, tuple(rows)),
         lambda figure: _draw(figure, curves),
         (f"Tasks in this order: {names}. The rate is η/((1−m)b); a run that diverged counts as an error of 100 %.",),
-        (8.0, 3.6),
+        (9.5, 3.6),
     )
 
 
@@ -125,6 +125,7 @@ def _draw(figure: Any, curves: dict[str, dict[str, dict[float, float | None]]]) 
     right.set_xscale("log")
     right.set_xlabel("effective learning rate")
     right.set_ylabel("test error, %")
-    right.legend(fontsize=6)
+    right.set_ylim(bottom=0)
+    figure.legend(loc="outside right upper", fontsize=7, handlelength=3)
     plain(left)
     plain(right)

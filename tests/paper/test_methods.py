@@ -1,0 +1,167 @@
+"""Every method under its name: the network it starts from, its loss and optimiser, and what a cell returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fits import CPU, convnet, opened, pictures
+from lqf.backbones import load_backbone
+from lqf.data import Preprocess
+from lqf.errors import LQFError
+from lqf.paper.bilinear import bilinear, trained_reduction
+from lqf.paper.exact import RidgeHead
+from lqf.paper.grid import GRIDS, grid
+from lqf.paper.lab import Task
+from lqf.paper.linear import Linear
+from lqf.paper.methods import EXACT, METHODS, fit, fit_method, params
+from lqf.paper.nlft import NLFT
+from lqf.paper.scale import SCALES, Scale
+from lqf.pooling import BilinearPool
+
+SMALL = Preprocess(size=12)
+LEAKY = {"lqf", "b-lqf", "lqf-adam", "lqf-fc-adam", "lqf-no-mse", "lqf-no-kfac", "lqf-probe"}
+CROSS_ENTROPY = {"gaf", "fc", "gaf-adam", "lqf-no-mse"}
+KFAC = {"lqf", "b-lqf", "lqf-no-mse", "lqf-no-leaky", "lqf-probe"}
+LINEAR = sorted(set(METHODS) - set(EXACT) - {"nlft", "b-nlft"})
+
+
+@pytest.mark.parametrize("method", LINEAR)
+def test_linear_methods_are_what_their_name_says(method: str, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def spy(self: Linear, backbone: Any, *_: Any, **__: Any) -> None:
+        seen.update(how=self, backbone=backbone)
+
+    monkeypatch.setattr(Linear, "fit", spy)
+    fit_method(method, task, pool_channels=3)
+    how, body = seen["how"], seen["backbone"].body
+    assert any(isinstance(m, nn.LeakyReLU) for m in body.modules()) == (method in LEAKY)
+    assert any(isinstance(m, nn.ReLU) for m in body.modules()) == (method not in LEAKY)
+    assert how.loss == ("cross_entropy" if method in CROSS_ENTROPY else "mse")
+    assert how.kfac == (method in KFAC)
+    assert how.optimiser == ("adam" if method.endswith("adam") else "sgd")
+    assert how.beta1 == (0.5 if method == "gaf-adam" else 0.9)
+    assert how.scope == ("fc" if "fc" in method else "all")
+    assert how.head == {"lqf-probe": "probe", "fc": "zero", "lqf-fc-adam": "zero"}.get(method, "random")
+    assert any(isinstance(m, BilinearPool) for m in body.modules()) == (method == "b-lqf")
+    assert (how.batch_size, how.momentum, how.schedule) == (28, 0.9, "cosine")
+
+
+def test_nlft_keeps_its_relu_and_trains_with_batch_statistics(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(NLFT, "fit", lambda self, backbone, *_, **__: seen.update(how=self, body=backbone.body))
+    fit_method("nlft", task)
+    assert not any(isinstance(m, nn.LeakyReLU) for m in seen["body"].modules())
+    how = seen["how"]
+    assert (how.bn, how.loss, how.schedule, how.batch_size, how.momentum) == (
+        "train",
+        "cross_entropy",
+        "cosine",
+        28,
+        0.9,
+    )
+
+
+def test_the_closed_form_head() -> None:
+    images, backbone = opened(*pictures(30), SMALL), load_backbone(convnet())
+    model = RidgeHead.fit(backbone, images, SMALL, device=CPU, weight_decay=0.01)
+    x = torch.cat([images.batch([i]) for i in range(30)])
+    mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (SMALL.mean, SMALL.std))
+    z = backbone.body((x.double() / 255 - mean) / std).detach().numpy()
+    z = np.concatenate([z, np.ones((30, 1))], 1)
+    t = 15 * np.eye(3)[images.samples.labels]
+    expected = np.linalg.solve(z.T @ z + 0.01 * 30 * np.eye(z.shape[1]), z.T @ t)
+    np.testing.assert_allclose(model.v.numpy(), expected.T, atol=1e-9)
+    np.testing.assert_allclose(model.outputs(images).numpy(), z @ expected, atol=1e-9)
+
+
+def test_leave_one_out_chooses_the_weight_decay_of_the_closed_form_head() -> None:
+    images = opened(*pictures(30), SMALL)
+    backbone = load_backbone(convnet())
+    free = RidgeHead.fit(backbone, images, SMALL, device=CPU)
+    again = RidgeHead.fit(backbone, images, SMALL, device=CPU, weight_decay=free.weight_decay)
+    torch.testing.assert_close(free.v, again.v)
+    assert free.loo_error == again.loo_error
+
+
+@pytest.mark.parametrize("channels", [3, 9])
+def test_mpn_cov_is_pooling_and_head_over_the_last_map(channels: int) -> None:
+    images = opened(*pictures(12, side=14), SMALL)
+    pooled = bilinear(load_backbone(convnet(), leaky=False), images, SMALL, CPU, channels)
+    start = pooled.body.get_submodule("pool").reduction
+    pooled.body = trained_reduction(pooled.body)
+    tuned = NLFT(epochs=2, batch_size=6, precision="float32", learning_rate=0.05).fit(pooled, images, SMALL, device=CPU)
+    net: Any = tuned.network
+    x = (images.batch([0, 1]).float() / 255 - net.mean) / net.std
+    with torch.no_grad():
+        y = net.body.tanh(net.body.deep(net.body.relu(net.body.bn(net.body.conv(x))))).flatten(2).double()
+        if channels < 5:
+            y = net.body.pool.reduction.double() @ y
+        y = y - y.mean(2, keepdim=True)
+        sigma = y @ y.mT / y.shape[2]
+        k = sigma.shape[1]
+        sigma = sigma + 1e-4 * sigma.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] * torch.eye(k)
+        lam, u = torch.linalg.eigh(sigma)
+        root = u @ torch.diag_embed(lam.sqrt()) @ u.mT
+        i, j = torch.triu_indices(k, k)
+        z = root[:, i, j] * torch.where(i == j, 1.0, 2**0.5)
+        expected = z.float() @ net.head.weight.T + net.head.bias
+    torch.testing.assert_close(tuned.outputs(images)[:2], expected, rtol=1e-3, atol=1e-3)
+    if channels < 5:
+        assert isinstance(net.body.pool.reduction, nn.Parameter)
+        assert not torch.equal(net.body.pool.reduction.detach(), start.float())  # it is trained
+
+
+def test_bilinear_pooling_needs_a_map() -> None:
+    tiny = Preprocess(size=5)
+    with pytest.raises(LQFError, match="has one position there"):
+        bilinear(load_backbone(convnet()), opened(*pictures(6), tiny), tiny, CPU, 3)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_cell_of_every_method(method: str, task: Task) -> None:
+    tiny = Scale("quick", epochs=2, least_steps=2, pool_channels=3)
+    settings = {} if method in EXACT else {"augment": "none", "learning_rate": 1e-4, "weight_decay": 1e-3}
+    before = {n: t.clone() for n, t in task.lab.network(leaky=True).body.state_dict().items()}
+    result = fit(task, **params(method, tiny, len(task.train), settings, shots=4))
+    assert result["n"] == 12
+    assert 0 <= result["test_error"] <= 1
+    assert not result["diverged"]
+    assert len(result["losses"]) == (0 if method in EXACT else 2)
+    after = task.lab.network(leaky=True).body.state_dict()  # the network is shared by all cells
+    assert all(torch.equal(t, after[n]) for n, t in before.items())
+
+
+def test_grids_name_settings_that_exist() -> None:
+    for name, by_scale in GRIDS.items():
+        assert set(by_scale) == set(SCALES)
+        for scale in by_scale:
+            tried = grid(name, scale)
+            assert len({str(s) for s in tried}) == len(tried) > 0
+            if name not in EXACT:
+                for settings in tried:
+                    NLFT(**settings)
+                    Linear(**settings)
+
+
+def test_the_papers_grid() -> None:
+    tried = grid("lqf", "paper")
+    assert {s["learning_rate"] for s in tried} == {0.01, 0.001}
+    assert {s["weight_decay"] for s in tried} == {1e-4, 1e-5}
+    assert {s["augment"] for s in tried} == {"none", "crop", "resized"}
+    assert sum(s["augment"] == "resized" for s in tried) == 1
+    adam = grid("gaf-adam", "paper")
+    assert {s["learning_rate"] for s in adam} == {1e-3, 4e-4, 1e-4}
+    assert {s["weight_decay"] for s in adam} == {1e-5, 1e-6}
+
+
+def test_few_images_get_more_epochs() -> None:
+    scale = Scale("short", epochs=30, least_steps=300)
+    assert scale.epochs_for(1000) == 30
+    assert scale.epochs_for(40) == 210  # 300 batches of 28
+    assert scale.epochs_for(10) == 300  # 300 batches of 10
