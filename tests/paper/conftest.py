@@ -44,6 +44,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 
 
 @pytest.fixture
+def tiny() -> Scale:
+    """The scale of these tests."""
+    return TINY
+
+
+@pytest.fixture
 def task(data: tuple[str, str]) -> Task:
     """The first data set under the tiny network."""
     return open_task(data[0], Lab(convnet().float(), device=CPU, size=16))

@@ -59,7 +59,7 @@ def test_lqf_after_the_last_step_is_the_fit_of_all_data(head: str) -> None:
     assert all(s["test_error"] == s["test_error_cold"] for s in told["steps"])
     settings = Settings(**{**LQF, **EXACT, "head": head})
     fit = Fit(settings, load_backbone(network()), task.train, task.lab.preprocess, CPU).run()
-    wrong = fit.outputs(task.test, device=CPU).argmax(1) != torch.tensor(task.test.samples.labels)
+    wrong = fit.outputs(task.test, device=CPU, batch_size=8).argmax(1) != torch.tensor(task.test.samples.labels)
     assert told["test_error"] == float(wrong.double().mean())
     assert 0 < told["test_error"] < 0.67
 

@@ -37,8 +37,8 @@ class Scale:
     shots: tuple[int | None, ...] = (1, 2, 5, 10, 20, None)
     draws: int = 3
     steps: int = 5
-    eigenvalues: int = 50
-    curvature_images: int = 256
+    eigenvalues: int = 20
+    curvature_images: int = 128
     shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
     def epochs_for(self, n: int, batch_size: int = 28) -> int:
@@ -50,7 +50,7 @@ class Scale:
         return {"name": self.name, "epochs": self.epochs, "least_steps": self.least_steps}
 
 
-PAPER = Scale("paper", draws=5)
+PAPER = Scale("paper", draws=5, eigenvalues=50, curvature_images=256)
 SHORT = Scale("short")
 QUICK = Scale(
     "quick",
@@ -64,8 +64,8 @@ QUICK = Scale(
     shots=(2, None),
     draws=1,
     steps=2,
-    eigenvalues=6,
-    curvature_images=16,
+    eigenvalues=4,
+    curvature_images=8,
     shares=(0.25, 0.5),
 )
 SCALES = {s.name: s for s in (PAPER, SHORT, QUICK)}
