@@ -69,7 +69,7 @@ def summarise(results: Results) -> Summary:
             "NLFT: mean cross entropy, all weights, batch normalisation in eval mode. LQF: mean squared error around "
             "w0 with a random head, λ = 1e-4; preconditioned: P^(−1/2) H P^(−1/2), P the head's block and K-FAC.",
         ),
-        size=(9.6, 3.4 * len(found)),
+        size=(11.0, 3.2 * len(found)),
     )
 
 
@@ -89,7 +89,9 @@ def _of(results: Results, name: str) -> dict[str, dict[str, Any]]:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
 
 
 def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -112,7 +114,8 @@ def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
         right.set_yscale("log")
         right.set_xlabel("number of the eigenvalue")
         right.set_ylabel("λ/λ₁")
-        right.legend(frameon=False, fontsize=8)
+        right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        right.xaxis.get_major_locator().set_params(integer=True)
         left.set_title(name, fontsize=10, loc="left")
         for axes in (left, right):
             plain(axes)

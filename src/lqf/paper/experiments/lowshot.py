@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,21 +114,19 @@ def _draw(
 ) -> None:
     """Left: relative to NLFT, with intervals. Right: the errors themselves."""
     left, right = figure.subplots(1, 2)
-    names = list(dict.fromkeys(_name(k) for by_shots in found.values() for k in by_shots))
+    every = {k for by_shots in found.values() for k in by_shots}
+    names = [_name(k) for k in sorted(every, key=lambda k: math.inf if k is None else k)]
     for i, (data, by_shots) in enumerate(found.items()):
         colour, at = COLOURS[i % len(COLOURS)], [names.index(_name(k)) for k in by_shots]
-        middle = [gaps[data]["lqf-ours"][k] for k in by_shots]
-        known = [
-            (x + 0.06 * (i - (len(found) - 1) / 2), g) for x, g in zip(at, middle, strict=True) if g.mean is not None
-        ]
-        ys = [100 * (g.mean or 0.0) for _, g in known]
-        spread = [100 * (g.half or 0.0) for _, g in known]
-        left.errorbar([x for x, _ in known], ys, spread, fmt="o-", color=colour, capsize=3, markersize=4, label=data)
+        apart = 0.06 * (i - (len(found) - 1) / 2)
+        gaps_here = zip(at, gaps[data]["lqf-ours"].values(), strict=True)
+        known = [(x + apart, g.mean, g.half or 0.0) for x, g in gaps_here if g.mean is not None]
+        xs, ys, spread = ([row[j] * (1 if j == 0 else 100) for row in known] for j in range(3))
+        left.errorbar(xs, ys, spread, fmt="o-", color=colour, capsize=3, markersize=4)
         for method, style in (("lqf-ours", "o-"), ("nlft", "s--")):
             errors = [_mean(e[method]) for e in by_shots.values()]
             shown = [float("nan") if e is None else 100 * e for e in errors]
-            label = f"{data}, {METHODS[method].label}"
-            right.plot(at, shown, style, color=colour, markersize=4, label=label, alpha=1 if style == "o-" else 0.6)
+            right.plot(at, shown, style, color=colour, markersize=4, label=f"{data}, {METHODS[method].label}")
     left.axhline(0, color="black", linestyle="--", linewidth=1)
     left.set_ylabel("error of LQF (ours) relative to NLFT, %")
     right.set_ylabel("test error, %")
@@ -135,5 +134,5 @@ def _draw(
     for axes in (left, right):
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("images per class")
-        axes.legend(frameon=False, fontsize=8)
         plain(axes)
+    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)

@@ -71,4 +71,5 @@ def _draw(figure: Any, found: dict[str, dict[str, Any]]) -> None:
         axes.set_ylabel("test error, %" if k == 0 else "")
         axes.set_ylim(bottom=0)
         plain(axes)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    lines = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
