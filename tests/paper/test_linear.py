@@ -64,14 +64,14 @@ def optimum(f0: Tensor, jac: Tensor, y: Tensor, decay: float) -> Tensor:
 
 @pytest.mark.parametrize("kfac", [False, True])
 def test_gaf_reaches_the_optimum_of_the_convex_problem(kfac: bool) -> None:
-    model = trained(loss="cross_entropy", kfac=kfac, epochs=600, learning_rate=0.1)
+    model = trained(loss="cross_entropy", kfac=kfac, damping=0.1, epochs=600, learning_rate=0.1)
     expected = optimum(*whole(model), decay=0.1)
     torch.testing.assert_close(model.delta, expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("kfac", "learning_rate"), [(True, 0.1), (False, 0.03)])
 def test_lqf_reaches_its_closed_form(kfac: bool, learning_rate: float) -> None:
-    model = trained(kfac=kfac, epochs=1500, learning_rate=learning_rate)
+    model = trained(kfac=kfac, damping=0.1, epochs=1500, learning_rate=learning_rate)
     f0, jac, y = whole(model)
     j, r = jac.flatten(0, 1), (15.0 * F.one_hot(y, C) - f0).flatten()
     expected = torch.linalg.solve(j.T @ j + 0.1 * N * torch.eye(j.shape[1], dtype=j.dtype), j.T @ r)
@@ -124,7 +124,8 @@ def test_adam_takes_its_first_moment_from_beta1() -> None:
     "options", [{}, {"kfac": True}, {"loss": "cross_entropy"}, {"scope": "fc", "kfac": True}], ids=str
 )
 def test_it_learns_from_random_crops(options: dict[str, Any]) -> None:
-    how = Linear(**{"epochs": 20, "batch_size": 6, "learning_rate": 0.01, **options})
+    rate = 0.1 if options.get("kfac") else 0.01
+    how = Linear(**{"epochs": 20, "batch_size": 6, "learning_rate": rate, **options})
     model = how.fit(load_backbone(convnet().float()), opened(*pictures(60), SMALL), SMALL, device=CPU)
     assert len(model.losses) == 20
     assert model.losses[-1] < 0.7 * model.losses[0]

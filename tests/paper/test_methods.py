@@ -150,8 +150,9 @@ def test_grids_name_settings_that_exist() -> None:
 
 
 def test_the_papers_grid() -> None:
-    tried = grid("lqf", "paper")
+    tried = grid("gaf", "paper")
     assert {s["learning_rate"] for s in tried} == {0.01, 0.001}
+    assert {s["learning_rate"] for s in grid("lqf", "paper")} == {0.1, 0.01, 0.001}
     assert {s["weight_decay"] for s in tried} == {1e-4, 1e-5}
     assert {s["augment"] for s in tried} == {"none", "crop", "resized"}
     assert sum(s["augment"] == "resized" for s in tried) == 1

@@ -16,7 +16,8 @@ damped, for the head and for the body,
     P = κA + (Nλ + κρ·tr A/(bC)) I,        δ ← δ − η·(momentum of N·P⁻¹ times the gradient),
 
 κ = 1 or 1/C. tr A/(NC) is the mean square length of a sample's gradient, so that one sample of a batch moves its own
-output by no more than η/((1−m)ρ) of its residual, at that length: not beyond its target at η = 0.01 and ρ = 0.1.
+output by no more than η/((1−m)ρ) of its residual, at that length: not beyond its target at η = 0.1 and ρ = 1, the
+paper's rate and ours.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Linear:
     loss: Loss = "mse"
     optimiser: Optimiser = "sgd"
     kfac: bool = False
-    damping: float = 0.1
+    damping: float = 1.0
     scope: Scope = "all"
     head: HeadKind = "random"
     learning_rate: float = 0.01

@@ -1,0 +1,88 @@
+"""What results become: the best of a grid, relative errors, effective learning rates, means over draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lqf.paper.cells import Cell
+from lqf.paper.compare import best_of, error_table, error_values, relative
+from lqf.paper.experiment import Done, Results, percent
+from lqf.paper.experiments import ablation, nlft_mse, robustness
+from lqf.paper.lab import Task
+from lqf.paper.scale import Scale
+
+SCALE = Scale("short", shots=(2, None), draws=2)
+
+
+def done(task: Task, method: str, error: float | None, seed: int = 0, **settings: Any) -> Done:
+    shots = settings.pop("shots", None)
+    params = {"method": method, "settings": settings, "seed": seed, "shots": shots}
+    result = {"test_error": error, "diverged": error is None, "chosen": {}, "fit_seconds": 1.0}
+    return Done(Cell("fit", task.name, params), result, 2.0)
+
+
+def test_the_best_of_a_grid_and_its_spread(task: Task) -> None:
+    rows = [
+        done(task, "nlft", 0.2, learning_rate=0.1),
+        done(task, "nlft", 0.1, learning_rate=0.01),
+        done(task, "nlft", None, learning_rate=1.0),
+        done(task, "lqf", 0.12),
+        done(task, "gaf", None),
+    ]
+    results = Results([task], SCALE, rows)
+    found = best_of(results, ["nlft", "lqf", "gaf"])
+    assert error_table(found, ["nlft", "lqf", "gaf"]).rows == ((task.name, "**10.0**", "12.0", "–"),)
+    values = error_values(found, results)[task.name]["nlft"]
+    assert values["settings"] == {"learning_rate": 0.01}
+    assert (values["tried"], values["diverged"], values["worst"], values["seconds"]) == (3, 1, 0.2, 6.0)
+    assert relative(found, "lqf", "nlft") == [pytest.approx(0.2)]
+    assert relative(found, "gaf", "nlft") == []
+    assert relative(found, "nlft", "gaf") == []  # nothing is relative to a run that diverged
+
+
+def test_the_ablation_ranks_what_was_removed(task: Task) -> None:
+    errors = {
+        "lqf": 0.1,
+        "lqf-no-mse": 0.15,
+        "lqf-no-kfac": 0.3,
+        "lqf-no-leaky": 0.11,
+        "lqf-probe": 0.05,
+        "b-lqf": None,
+    }
+    summary = ablation.summarise(Results([task], SCALE, [done(task, m, e) for m, e in errors.items()]))
+    assert summary.values["order"] == ["K-FAC", "MSE", "Leaky-ReLU"]
+    assert "K-FAC (+200 %), MSE (+50 %), Leaky-ReLU (+10 %)" in summary.notes[0]
+
+
+def test_effective_learning_rates(task: Task) -> None:
+    assert robustness.effective({"learning_rate": 0.01, "batch_size": 20}) == pytest.approx(0.005)
+    rows = [
+        done(task, "lqf", 0.3, learning_rate=0.01, batch_size=10, weight_decay=1e-4),
+        done(task, "lqf", 0.2, learning_rate=0.02, batch_size=20, weight_decay=1e-4),  # the same rate
+        done(task, "lqf", 0.4, learning_rate=0.001, batch_size=10, weight_decay=1e-4),
+        done(task, "lqf", None, learning_rate=1.0, batch_size=10, weight_decay=1e-4),
+    ]
+    assert robustness.curve(rows) == {0.001: 0.4, 0.01: 0.2, 1.0: None}
+
+
+def test_the_cost_of_one_rate_for_all_tasks() -> None:
+    curves: list[dict[float, float | None]] = [{0.1: 0.10, 0.01: 0.12, 1.0: None}, {0.1: 0.30, 0.01: 0.20, 1.0: 0.15}]
+    assert robustness.common(curves) == (0.01, pytest.approx((0.02 + 0.05) / 2))
+    assert robustness.common([{0.1: 0.2}, {0.2: 0.1}]) is None  # no rate was tried on both
+
+
+def test_losses_over_shots_are_means_over_draws(task: Task) -> None:
+    rows = []
+    for seed, errors in enumerate([(0.4, 0.5), (0.2, 0.6)]):
+        rows += [done(task, "nlft", e, seed, loss="mse", learning_rate=k, shots=2) for k, e in enumerate(errors)]
+        rows += [done(task, "nlft", None if seed else 0.1, seed, loss="cross_entropy", learning_rate=0, shots=2)]
+    rows += [done(task, "nlft", 0.1, loss="mse"), done(task, "nlft", 0.05, loss="cross_entropy")]
+    values = nlft_mse.summarise(Results([task], SCALE, rows)).values["errors"][task.name]
+    assert values["mse"] == {"2": pytest.approx(0.3), "all": 0.1}
+    assert values["cross_entropy"] == {"2": None, "all": 0.05}  # one draw has no run that did not diverge
+
+
+def test_percents() -> None:
+    assert (percent(0.1234), percent(0.1234, 2), percent(None)) == ("12.3", "12.34", "–")
