@@ -15,6 +15,7 @@ from dense import ridge_matrix, rows
 from lqf.curvature import precondition
 from lqf.errors import LQFError
 from lqf.objective import Ridge
+from lqf.paper.linear import damped
 from lqf.paper.spectrum import largest, loss_curvature, preconditioned_curvature, problem_curvature
 from problems import features, problem
 
@@ -69,6 +70,11 @@ def test_preconditioned_eigenvalues_are_those_of_the_inverse_times_the_hessian(n
     inverse = matrix(lambda v: kfac.solve(v, p), p.zero())
     expected = torch.linalg.eigvals(inverse @ dense_hessian(p)).real.sort(descending=True).values[:8]
     found = largest(preconditioned_curvature(p, kfac), p.zero(), 8, tol=1e-12)
+    assert found.values == pytest.approx(expected.tolist(), rel=1e-7)
+    more = damped(p, kfac, 0.1)
+    inverse = matrix(lambda v: kfac.solve(v, more), p.zero())
+    expected = torch.linalg.eigvals(inverse @ dense_hessian(p)).real.sort(descending=True).values[:8]
+    found = largest(preconditioned_curvature(p, kfac, more), p.zero(), 8, tol=1e-12)
     assert found.values == pytest.approx(expected.tolist(), rel=1e-7)
 
 

@@ -15,6 +15,7 @@ from lqf.curvature import precondition
 from lqf.curvature.preconditioner import spread
 from lqf.data import Images
 from lqf.paper.lab import Task
+from lqf.paper.linear import Linear, damped
 from lqf.paper.methods import fit_method
 from lqf.paper.nlft import seeded
 from lqf.paper.posed import Posed
@@ -50,11 +51,11 @@ def spectrum_of_nlft(
         return _told(largest(product, like, k, tol=TOL, seed=seed, progress=lab.progress))
 
 
-@work("spectrum of lqf")
+@work("spectrum of lqf", version=2)
 def spectrum_of_lqf(
     task: Task, *, k: int, images: int, kfac: bool, settings: dict[str, Any], seed: int = 0
 ) -> dict[str, Any]:
-    """Of H/N over head and body, or of P^(−1/2) H P^(−1/2)."""
+    """Of H/N over head and body, or of P^(−1/2) H P^(−1/2) with P as the paper's mode has it (`lqf.paper.linear`)."""
     lab, part = task.lab, _some(task, images)
     net = copy.deepcopy(lab.network(leaky=True))
     posed = Posed.of(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings})
@@ -64,7 +65,8 @@ def spectrum_of_lqf(
         if kfac:
             options = {"draws": s.draws, "seed": s.seed, "progress": lab.progress}
             made = precondition(posed.problem, posed.ready.pooled.features, **options)
-            product = preconditioned_curvature(problem, made)
+            rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
+            product = preconditioned_curvature(problem, made, damped(problem, made, rho))
         return _told(largest(product, problem.zero(), k, tol=TOL, seed=seed, progress=lab.progress))
 
 

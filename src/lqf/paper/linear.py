@@ -218,12 +218,11 @@ class _Training:
         problem = Problem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
         with matmul_precision(fast=True):
             p = _preconditioner(problem, self.features, self.how, progress)
-        rho = self.how.damping / (self.batch * c)
-        damped = problem.with_ridge(Ridge(mu + rho * _trace(p.head), mu + rho * _trace(p.body)))
+        more = damped(problem, p, self.how.damping / (self.batch * c))
 
         def direction(g: Tensor) -> Tensor:
             with matmul_precision(fast=True):
-                return p.solve(g, damped).mul_(n / kappa)
+                return p.solve(g, more).mul_(n / kappa)
 
         return direction
 
@@ -233,6 +232,12 @@ class _Training:
             return self.model
         dtype = torch.bfloat16 if self.how.precision == "bf16" else self.inputs.dtype
         return replace(self.model, body=FastLinearization(self.body, dtype, self.inputs.example()))
+
+
+def damped(problem: Problem, p: Preconditioner, rho: float) -> Problem:
+    """The problem with ridge strengths μ + ρ·tr A, of the head's and of the body's block, for P alone."""
+    ridge = problem.ridge
+    return problem.with_ridge(Ridge(ridge.head + rho * _trace(p.head), ridge.body + rho * _trace(p.body)))
 
 
 def _preconditioner(problem: Problem, features: Tensor, how: Linear, progress: Progress) -> Preconditioner:

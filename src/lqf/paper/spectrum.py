@@ -105,11 +105,14 @@ def problem_curvature(problem: Problem) -> Product:
     return lambda v: problem.product(v) / total
 
 
-def preconditioned_curvature(problem: Problem, preconditioner: Preconditioner) -> Product:
-    """P^(−1/2) H P^(−1/2): the eigenvalues of P⁻¹H, in a symmetric form."""
+def preconditioned_curvature(
+    problem: Problem, preconditioner: Preconditioner, damped: Problem | None = None
+) -> Product:
+    """P^(−1/2) H P^(−1/2): the eigenvalues of P⁻¹H, in a symmetric form; P has the ridge strengths of ``damped``."""
+    ridged = problem if damped is None else damped
 
     def product(v: Tensor) -> Tensor:
-        moved = problem.product(preconditioner.inverse_root(v, problem))
-        return preconditioner.inverse_root(moved, problem)
+        moved = problem.product(preconditioner.inverse_root(v, ridged))
+        return preconditioner.inverse_root(moved, ridged)
 
     return product

@@ -67,7 +67,7 @@ def summarise(results: Results) -> Summary:
             f"The {k} largest eigenvalues by Lanczos iterations (ARPACK, relative tolerance {curvatures.TOL:g}) on "
             f"{results.scale.curvature_images} training images at the most; κ is the ratio of the largest to the last.",
             "NLFT: mean cross entropy, all weights, batch normalisation in eval mode. LQF: mean squared error around "
-            "w0 with a random head, λ = 1e-4; preconditioned: P^(−1/2) H P^(−1/2), P the head's block and K-FAC.",
+            "w0 with a random head, λ = 1e-4; preconditioned by P, the head's block and K-FAC (damped).",
         ),
         size=(11.0, 3.2 * len(found)),
     )
