@@ -13,7 +13,7 @@ from lqf.paper.experiments import ablation, nlft_mse, robustness
 from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
 
-SCALE = Scale("short", shots=(2, None), draws=2)
+SCALE = Scale("paper", shots=(2, None), draws=2)
 
 
 def done(task: Task, method: str, error: float | None, seed: int = 0, **settings: Any) -> Done:

@@ -23,11 +23,16 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
         Cell("fit", task.name, params("nlft", scale, n, {"loss": loss, **settings}, seed=seed, shots=k))
         for task in tasks
         for k in shots(task, scale)
-        for seed in range(scale.draws if k is not None else 1)
+        for seed in range(draws(k, scale))
         for n in [len(task.shots(k, seed).train)]
         for loss in LOSSES
         for settings in grid("nlft-mse", scale.name)
     ]
+
+
+def draws(k: int | None, scale: Scale) -> int:
+    """How many choices of k images per class: several in the paper's grid, elsewhere one."""
+    return scale.draws if k is not None and scale.name == "paper" else 1
 
 
 def shots(task: Task, scale: Scale) -> list[int | None]:
@@ -61,9 +66,10 @@ def summarise(results: Results) -> Summary:
             ax.set_xlabel("images per class")
         axes[0].legend(fontsize=8)
 
+    many = draws(1, results.scale)
     notes = (
-        "Columns are training images per class; the best of the grid for each draw, then the mean over "
-        f"{results.scale.draws} draws.",
+        "Columns are training images per class, chosen " + (f"{many} times" if many > 1 else "once") + "; "
+        "the best of the grid for each choice" + (", then the mean." if many > 1 else "."),
     )
     table = Table(("data", "loss", *columns), tuple(rows))
     return Summary({"errors": values}, table, draw, notes, (3.2 * max(2, len(values)), 3.4))
@@ -76,7 +82,7 @@ def _name(k: int | None) -> str:
 def _mean_best(results: Results, data: str, loss: str, k: int | None) -> float | None:
     """None where a draw has no run that did not diverge."""
     errors = []
-    for seed in range(results.scale.draws if k is not None else 1):
+    for seed in range(draws(k, results.scale)):
         tried = results.where(work="fit", data=data, method="nlft", shots=k, seed=seed)
         found = best([d for d in tried if d.params["settings"]["loss"] == loss])
         if found is None:
