@@ -135,4 +135,10 @@ def _draw(
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel("images per class")
         plain(axes)
-    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(
+        *right.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=max(2, len(found)),
+        frameon=False,
+        fontsize=8,
+    )
