@@ -141,12 +141,12 @@ def _tangent(
 def _pull(
     x: Tensor, skip: Tensor | None, norm: Norm, act: Act, g: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Gradients at x, s, γ and β, the last two summed in their own type."""
-    _, bias, mean, var, eps = norm
+    """Gradients at x, s, γ and β; that of a normalisation alone is PyTorch's own."""
+    weight, _, mean, var, eps = norm
     g = g if act.kind == "none" else g * act.slopes(_inner(x, skip, norm))
-    others = [d for d in range(x.ndim) if d != 1]
-    sums, moments = g.sum(others, dtype=bias.dtype), (g * x).sum(others, dtype=bias.dtype)
-    return g * _scale(norm, x), None if skip is None else g, (moments - mean * sums) * torch.rsqrt(var + eps), sums
+    fixed = (mean, var, mean, torch.rsqrt(var + eps), False, eps, [True] * 3)
+    dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(g, x, weight, *fixed)
+    return dx, None if skip is None else g, dweight, dbias
 
 
 # --- in a network -------------------------------------------------------------------------------------------------
