@@ -1,4 +1,4 @@
-"""What a result was made on."""
+"""What a result was measured on."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import torch
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """Name of the processor or accelerator, cores, version of torch, date."""
+    """Name of the processor or accelerator, cores in use, versions, date."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
+        "python": platform.python_version(),
         "date": datetime.date.today().isoformat(),
     }
 

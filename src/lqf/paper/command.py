@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from lqf.hardware import hardware
 from lqf.paper.cells import Store
 from lqf.paper.experiments import EXPERIMENTS
-from lqf.paper.hardware import hardware
 from lqf.paper.lab import Lab
 from lqf.paper.results import require_matplotlib, write_results
 from lqf.paper.run import Run, open_tasks

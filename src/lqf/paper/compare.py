@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lqf.paper.cells import Cell
-from lqf.paper.experiment import Done, Results, Table, best, percent
+from lqf.paper.draw import bars
+from lqf.paper.experiment import Done, Results, Summary, Table, best, percent
 from lqf.paper.grid import grid
 from lqf.paper.lab import Task
 from lqf.paper.methods import METHODS, params
@@ -54,6 +55,17 @@ def error_values(found: Best, results: Results) -> dict[str, Any]:
 def errors_of(found: Best, method: str) -> list[float | None]:
     """The best error on every data set."""
     return [_error(row[method]) for row in found.values()]
+
+
+def errors_in_bars(results: Results, methods: Sequence[str], notes: tuple[str, ...]) -> Summary:
+    """The best error of every method, as a table and as bars per data set."""
+    found = best_of(results, methods)
+
+    def draw(figure: Any) -> None:
+        heights = {METHODS[m].label: errors_of(found, m) for m in methods}
+        bars(figure.subplots(), list(found), heights, label="test error, %")
+
+    return Summary({"errors": error_values(found, results)}, error_table(found, methods), draw, notes)
 
 
 def relative(found: Best, method: str, to: str) -> list[float]:

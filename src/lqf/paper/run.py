@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from lqf.errors import LQFError
+from lqf.hardware import hardware
 from lqf.paper.cells import Cell, Store
 from lqf.paper.experiment import Done, Experiment, Results
-from lqf.paper.hardware import hardware
 from lqf.paper.lab import Lab, Task, open_task
 from lqf.paper.scale import Scale
 from lqf.paper.works import WORKS
