@@ -10,7 +10,7 @@ from torch import Tensor
 from lqf.choose_pooling import Pooled
 from lqf.curvature import KFAC
 from lqf.curvature.preconditioner import draws_for
-from lqf.engine import Engine
+from lqf.fast.engine import Engine
 from lqf.featured import Featured
 from lqf.folds import stratified_folds
 from lqf.iterate import Iterate

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
-from lqf.norm_kernels import Norm, kernels_for
+from lqf.fast.norm_kernels import Norm, kernels_for
 
 
 @dataclass(frozen=True)

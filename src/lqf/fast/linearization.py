@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import jvp, vjp
 
-from lqf.capture import Captured
+from lqf.fast.capture import Captured
+from lqf.fast.norm import absorb, quicken
+from lqf.fast.pointwise import as_products
+from lqf.fast.quick_ops import QuickOps
+from lqf.fast.replay import Passes, Replayed
 from lqf.linearize import Linearization
-from lqf.norm import absorb, quicken
-from lqf.pointwise import as_products
-from lqf.quick_ops import QuickOps
-from lqf.replay import Passes, Replayed
 
 LARGEST_COTANGENT = 4.0
 """Size to which cotangents are scaled in float16: gradients of a batch then stay far from both ends of its range."""

@@ -135,7 +135,7 @@ def _like(t: Tensor, x: Tensor) -> Tensor:
 
 @cache
 def _kernels() -> Kernels:
-    from lqf import norm_triton
+    from lqf.fast import norm_triton
 
     names = ("value", "tangent", "pull", "row_tangent")
     return Kernels({name: getattr(norm_triton, name) for name in names})

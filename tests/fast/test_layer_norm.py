@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lqf.fast import FastLinearization
-from lqf.layer_norm import LayerNorm, _tangent
+from lqf.fast.layer_norm import LayerNorm, _tangent
+from lqf.fast.norm_kernels import _kernels
+from lqf.fast.pointwise import Pointwise
 from lqf.linearize import Linearization
-from lqf.norm_kernels import _kernels
-from lqf.pointwise import Pointwise
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5)], ids=str)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.norm_kernels import kernels_for_rows
+from lqf.fast.norm_kernels import kernels_for_rows
 
 
 class LayerNorm(torch.autograd.Function):

@@ -6,10 +6,10 @@ from torch import nn
 
 from cases import every_network, images, network
 from lqf.backbones import load_backbone
-from lqf.capture import Captured, merge_equal
 from lqf.fast import FastLinearization
+from lqf.fast.capture import Captured, merge_equal
+from lqf.fast.pointwise import as_products
 from lqf.linearize import Linearization
-from lqf.pointwise import as_products
 
 TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.3, torch.float16: 0.05}
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from lqf.layer_norm import LayerNorm
-from lqf.pointwise import Pointwise
+from lqf.fast.layer_norm import LayerNorm
+from lqf.fast.pointwise import Pointwise
 
 
 class QuickOps(TorchFunctionMode):

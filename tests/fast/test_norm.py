@@ -11,9 +11,9 @@ from lqf.backbones import load_backbone
 from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
 from lqf.fast import FastLinearization
+from lqf.fast.norm import Act, NormAct, _pull, _tangent, absorb, act_of, quicken
+from lqf.fast.norm_kernels import _kernels
 from lqf.linearize import Linearization
-from lqf.norm import Act, NormAct, _pull, _tangent, absorb, act_of, quicken
-from lqf.norm_kernels import _kernels
 
 ACTS = [nn.Identity(), nn.ReLU(), nn.LeakyReLU(0.2), nn.ReLU6(), LeakyReLU6(0.1), nn.SiLU()]
 
