@@ -54,3 +54,10 @@ def test_views_are_averaged_per_sample() -> None:
     rows = torch.arange(12.0).view(6, 2)
     np.testing.assert_array_equal(average_views(rows, 3), [[2, 3], [8, 9]])
     assert torch.equal(average_views(rows, 1), rows)
+
+
+def test_the_error_has_a_standard_error_by_the_samples_that_are_known() -> None:
+    outputs = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [torch.nan, torch.nan]])
+    loo = LeaveOneOut(outputs, torch.tensor([0, 1, 1, 0]), torch.ones(4), "estimated")
+    assert loo.error == pytest.approx(1 / 3)
+    assert loo.standard_error == pytest.approx((1 / 3 * 2 / 3 / 3) ** 0.5)

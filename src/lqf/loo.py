@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lqf.calibration import fit_temperature, probabilities
+from lqf.measure import standard_error
 from lqf.solution import Level
 from lqf.targets import decide, error_rate
 
@@ -39,6 +40,11 @@ class LeaveOneOut:
     def error(self) -> float:
         """Weighted share of samples that would be misclassified."""
         return error_rate(*self._known())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the error, by the number of samples whose outputs are known."""
+        return standard_error(self.error, int(self.known.sum()))
 
     @property
     def predicted(self) -> Tensor:

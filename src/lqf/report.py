@@ -28,6 +28,6 @@ def of_solution(solution: Solution, total_weight: float) -> dict[str, Any]:
 
 
 def of_leave_one_out(loo: LeaveOneOut | None) -> dict[str, Any]:
-    """Error, level and note, or nulls."""
-    names = ("error", "level", "note")
+    """Error, its standard error, level and note, or nulls."""
+    names = ("error", "standard_error", "level", "note")
     return {f"loo_{name}": None if loo is None else getattr(loo, name) for name in names}

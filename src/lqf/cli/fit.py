@@ -203,7 +203,7 @@ def _leave_one_out(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
         return "not known for this many images and classes; evaluate on labelled test images"
     level = ", ".join(filter(None, [result["loo_level"], result["loo_note"]]))
-    return f"{percent(result['loo_error'])} ({level})"
+    return f"{percent(result['loo_error'])} ± {100 * result['loo_standard_error']:.1f} ({level})"
 
 
 def _moved(how: dict[str, Any] | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from lqf.calibration import probabilities
 from lqf.demo.solar import CLASSES, DEFECTIVE, Cell
 from lqf.estimator import LQFClassifier
+from lqf.measure import standard_error
 
 
 def suspicious(model: LQFClassifier, cells: Sequence[Cell], most: int) -> list[dict[str, Any]]:
@@ -49,11 +49,6 @@ def model_figures(model: LQFClassifier, wrong: np.ndarray) -> dict[str, Any]:
         "loo_note": report["loo_note"],
         **{name: report[name] for name in own},
     }
-
-
-def standard_error(rate: float, n: int) -> float:
-    """√(p(1 − p)/n) of a share p among n."""
-    return math.sqrt(rate * (1 - rate) / n)
 
 
 def composition(cells: Sequence[Cell]) -> dict[str, int]:
