@@ -63,6 +63,21 @@ def test_batches_visit_every_row_once_and_keep_views_together(batch_size: int) -
     assert seen == list(range(30))
 
 
+def test_batches_that_are_held_come_again_as_the_same_tensors() -> None:
+    rows = inputs(batch_size=10)
+    plain = list(rows.batches())
+    rows.hold(plain[:2])
+    assert rows.held_share == 20 / 30
+    again = list(rows.batches())
+    assert [a is b for (_, a), (_, b) in zip(again, plain, strict=True)] == [True, True, False]
+    assert all(
+        torch.equal(a, b) for a, b in zip(*(torch.cat([x for _, x in each]) for each in (again, plain)), strict=True)
+    )
+    part = rows.take(torch.tensor([4, 1, 3]))
+    assert part.held_share == 0
+    assert torch.equal(next(part.batches())[1], rows.fetch(torch.tensor([*range(20, 25), *range(5, 10)])))
+
+
 def test_some_samples_and_some_of_those() -> None:
     rows = inputs()
     whole = rows.fetch(torch.arange(30)).view(6, 5, 3, 8, 8)

@@ -6,6 +6,7 @@ import torch
 
 from dense import optimum
 from fits import FIXED, classifier, data
+from lqf.fast import FastLinearization
 from lqf.folds import stratified_folds
 from lqf.kernels import subproblem
 from lqf.model import with_one
@@ -46,6 +47,21 @@ def test_they_are_the_predictions_of_the_optimum_without_the_fold(monkeypatch: p
         z, dz = p.model.body.jvp(x, body)
         expected = p.model.constant + with_one(z) @ v.T + dz @ point.heads.mean(0)[:, :-1].T
         torch.testing.assert_close(outputs[fold == k], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rows_without_weight_are_rows_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, head = whole()
+    fold = stratified_folds(torch.arange(18), LABELS, folds=3)
+    expected = refits(p, head, monkeypatch, products=4).outputs(fold)
+    fast = p.with_body(FastLinearization(p.model.body, torch.float64, p.inputs.example()))
+    held = [(rows, x) for rows, x in p.inputs.batches() if fast.model.body.keep(x)]
+    p.inputs.hold(held)
+    assert p.inputs.held_share == 1
+    seen = []
+    monkeypatch.setattr("lqf.refits.subproblem", lambda *_: seen.append(1))
+    outputs = refits(fast, head, monkeypatch, products=4).outputs(fold)
+    assert not seen  # the refits went over the kept batches
+    torch.testing.assert_close(outputs, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_labels_of_a_fold_do_not_reach_its_predictions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,7 @@ class Inputs:
         self.world = world
         self._cache: Tensor | None = None  # of the rows that this process delivers
         self._on_device: Tensor | None = None  # the same
+        self._held: list[tuple[Tensor, Tensor]] = []
 
     def __len__(self) -> int:
         return len(self.samples) * self.n_views
@@ -58,7 +59,7 @@ class Inputs:
     def take(self, samples: Tensor) -> Inputs:
         """The rows of some samples only; what is cached stays shared."""
         other = copy(self)
-        other.samples = self.samples[samples]
+        other.samples, other._held = self.samples[samples], []
         return other
 
     def gathered(self) -> Inputs:
@@ -69,6 +70,7 @@ class Inputs:
         other.images = gather_images(self.images, self.samples, self.world)
         other.samples, other.world = torch.arange(len(self.samples)), ALONE
         other._cache = other._on_device = None
+        other._held = []
         other.cache_prefix(available_bytes(torch.device("cpu")) // (4 * self.world.local_size))
         return other
 
@@ -105,9 +107,19 @@ class Inputs:
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(row numbers on the device, inputs) over all rows of this process, each row once."""
         per_batch, own = max(1, self.batch_size // self.n_views), self.own
-        for index in own.split(per_batch) if len(own) else ():
+        yield from self._held
+        for index in own.split(per_batch)[len(self._held) :] if len(own) else ():
             rows = (index[:, None] * self.n_views + torch.arange(self.n_views)).flatten()
             yield rows.to(self.device), self.fetch(rows)
+
+    def hold(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        """Deliver these, the first of `batches`, as the very same tensors from now on."""
+        self._held = batches
+
+    @property
+    def held_share(self) -> float:
+        """The share of the rows that are held."""
+        return sum(len(rows) for rows, _ in self._held) / max(1, len(self.own) * self.n_views)
 
     def example(self, rows: int = 2) -> Tensor:
         """A few rows of any samples, for looking at shapes and timing."""
@@ -126,6 +138,7 @@ class Inputs:
         if self.prefix is None:
             return False
         one, whole = self.example(1), copy(self)
+        whole._held = []
         whole.samples, n = torch.arange(len(self.images)), len(self.images.own) * self.n_views
         budget = available_bytes(torch.device("cpu")) // (2 * self.world.local_size) if budget is None else budget
         if one.numel() * one.element_size() * n > budget:

@@ -59,6 +59,12 @@ class KernelRidge:
         q, upper = torch.linalg.qr(q)  # restores the orthogonality that small eigenvalues lose
         return cls(q * upper.diagonal().sign(), lam, weights.double().to(z.device), groups)
 
+    def among(self, rows: Tensor, n: int) -> KernelRidge:
+        """The same over ``n`` rows, of which these are ``rows``; the others have no weight and stay as they are."""
+        q, weights = self.q.new_zeros(n, self.q.shape[1]), self.weights.new_ones(n)
+        q[rows], weights[rows] = self.q, self.weights
+        return KernelRidge(q, self.lam, weights)
+
     @property
     def scale(self) -> float:
         """Mean eigenvalue of K: the natural unit of μ."""

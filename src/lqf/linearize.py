@@ -11,7 +11,9 @@ module must be in eval mode, so that batch normalisation is a fixed affine map w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.autograd.forward_ad as fwd
@@ -134,10 +136,19 @@ class Linearization:
         """Make the products of a narrow floating-point type smaller, where they have left its range and can be."""
         return False
 
-    def _dual(self, weights: dict[str, Tensor], tangents: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    def _dual(
+        self,
+        weights: dict[str, Tensor],
+        tangents: dict[str, Tensor],
+        x: Tensor,
+        around: AbstractContextManager[Any] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """z and its tangent; ``around``: entered for the pass itself."""
         with fwd.dual_level():
             duals = {n: fwd.make_dual(w, tangents[n]) for n, w in weights.items()}
-            z, dz = fwd.unpack_dual(self.call(duals, x))
+            with around or nullcontext():
+                out = self.call(duals, x)
+            z, dz = fwd.unpack_dual(out)
         return z, torch.zeros_like(z) if dz is None else dz
 
     def _pull(self, z: Tensor, weights: dict[str, Tensor], u: Tensor) -> Tensor:

@@ -184,6 +184,11 @@ def subproblem(problem: Problem, samples: Tensor) -> Problem:
     )
 
 
+def without_weight(problem: Problem, rows: Tensor) -> Problem:
+    """The same problem with weight on these rows alone; every row is still passed over."""
+    return replace(problem, weights=torch.zeros_like(problem.weights).index_copy_(0, rows, problem.weights[rows]))
+
+
 def rows_of(problem: Problem, samples: Tensor) -> Tensor:
     """Row numbers of all views of some samples."""
     v = problem.inputs.n_views

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from lqf.curvature import KFAC
-from lqf.objective import Problem, rows_of, subproblem
+from lqf.kernel_ridge import KernelRidge
+from lqf.objective import Problem, rows_of, subproblem, without_weight
 from lqf.point import Point
 from lqf.progress import SILENT, Progress
 from lqf.solution import norm
 from lqf.solvers import Head
 from lqf.solvers.cg import conjugate_gradients
 from lqf.solvers.pcg import COHERENCE
-from lqf.solvers.planner import ENOUGH, REFIT_PRODUCTS
+from lqf.solvers.planner import ENOUGH, MASKED, REFIT_PRODUCTS
 from lqf.solvers.reduced import Reduced
 
 
@@ -73,13 +74,20 @@ class Refits:
         head = self.head.of(*(t[rows.to(t.device)] for t in self._head_rows()))
         _, renumbered = torch.unique(fold[rows.cpu()], return_inverse=True)
         point = self.point(head, renumbered)
-        part = subproblem(self.problem, self._samples(~left_out))
-        model = replace(part.model, heads=point.heads.to(part.model.heads))
-        part = replace(part, model=model, fold=point.fold.to(part.fold))
-        return part, self._solved(part, head)
+        model = replace(self.problem.model, heads=point.heads.to(self.problem.model.heads))
+        fold = point.fold.to(self.problem.fold)
+        if min(self.problem.inputs.world.every(self.problem.inputs.held_share)) >= MASKED:
+            part = without_weight(self.problem, rows)
+            fold = torch.zeros_like(part.fold).index_copy_(0, rows, fold)
+            features, ridge = self.head.features, head.ridge.among(rows.to(head.ridge.q.device), len(fold))
+        else:
+            part = subproblem(self.problem, self._samples(~left_out))
+            features, ridge = head.features, head.ridge
+        part = replace(part, model=model, fold=fold)
+        return part, self._solved(part, features, ridge)
 
-    def _solved(self, part: Problem, head: Head) -> Tensor:
-        reduced, damping = Reduced(part, head.features, head.ridge), part.ridge.body / COHERENCE
+    def _solved(self, part: Problem, features: Tensor, ridge: KernelRidge) -> Tensor:
+        reduced, damping = Reduced(part, features, ridge), part.ridge.body / COHERENCE
         b = reduced.rhs()
         reached = conjugate_gradients(
             reduced,

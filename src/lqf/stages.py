@@ -11,6 +11,7 @@ from lqf.choose_pooling import Pooled
 from lqf.curvature import KFAC
 from lqf.curvature.preconditioner import draws_for
 from lqf.fast.engine import Engine
+from lqf.fast.keeping import KEPT_SHARE, keep_activations, release_activations
 from lqf.featured import Featured
 from lqf.folds import stratified_folds
 from lqf.iterate import Iterate
@@ -171,6 +172,7 @@ class Stages(Featured):
                 products = ready.plan.stages["solve"] + ready.plan.stages.get("leave-one-out", 0.0)
                 fast = self.engine.fast(problem, compiled=self.engine.compiles(products))
                 measured = self.engine.measured(problem)
+                keep_activations(fast, int(KEPT_SHARE * self._memory()))
                 solution = iterate.pcg(measured, fast, features, ready.pooled.head.ridge, kfac, state)
                 return Solved(ready, solution, fast, kfac)
             with self._timed("curvature"):
@@ -191,7 +193,9 @@ class Stages(Featured):
             way = way_to_leave_out(self.settings.loo, ready.kernels, len(self.images), can_refit=can)
             if way == "folds" and solved.fast is not None:
                 every = self.settings.loo == "folds"
-                return self.refits(solved.fast, ready.pooled.head, ready.choice.mu, solved.kfac, every=every)
+                loo = self.refits(solved.fast, ready.pooled.head, ready.choice.mu, solved.kfac, every=every)
+                release_activations(solved.fast)
+                return loo
             if way != "kernel":
                 return None
             return from_kernels(ready.kernels, ready.choice, self.rows, self.loo_bias(ready))

@@ -9,11 +9,12 @@ from torch import nn
 
 from cases import images
 from lqf.errors import LQFError
+from lqf.fast.keeping import KEPT_SHARE
 from lqf.layers import Tape
 from lqf.linearize import Linearization
 from lqf.model import LinearModel
 from lqf.objective import Problem
-from lqf.solvers.planner import Plan, cost_dense, cost_pcg, kernel_seconds, plan, ways_back
+from lqf.solvers.planner import Plan, cost_dense, cost_pcg, kernel_seconds, plan, rows_kept, sweep_seconds, ways_back
 from lqf.solvers.rates import Factor, PowerLaw, Rates, layer_sizes
 from problems import problem
 
@@ -112,6 +113,19 @@ def test_passes_are_one_sweep_each_way_and_a_kfac_solve() -> None:
 
     kfac = 2 * 2 * 30 * 10 * (30 + 10) / 1e9
     assert seconds(20) - seconds(10) == pytest.approx(10 * (14 / 100 + 14 / 100 + kfac))
+
+
+def test_rows_whose_activations_are_kept_are_passed_over_faster() -> None:
+    kept = rates(kept_forward_rows=200.0, kept_backward_rows=400.0, kept_bytes=1000, keeping_rows=50.0)
+    for room, rows in ((10**6, 14), (4000 / KEPT_SHARE, 4), (100, 0)):
+        assert rows_kept(14, kept, int(room)) == rows
+        forward, backward = sweep_seconds(14, rows, kept)
+        assert forward == pytest.approx(rows / 200 + (14 - rows) / 100)
+        assert backward == pytest.approx(rows / 400 + (14 - rows) / 100)
+    assert rows_kept(14, RATES, LARGE) == 0
+    some, none = (cost_pcg(problem(n=14), r, LARGE) for r in (kept, RATES))
+    assert cost_pcg(problem(n=14), replace(kept, kept_bytes=10**6), LARGE).bytes > 14 * 10**6 > some.bytes
+    assert none.stages["solve"] - some.stages["solve"] == pytest.approx(12 * 14 / 200 + 13 * 14 * 3 / 400 - 14 / 50)
 
 
 def test_a_jacobian_that_does_not_fit_is_made_in_several_passes() -> None:

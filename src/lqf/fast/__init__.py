@@ -2,7 +2,8 @@
 
 `linearization` is the body that PCG's products are made with, `engine` makes it for a problem. The rest are its parts:
 `norm`, `layer_norm` and `pointwise` have derivatives of their own (`quick_ops` puts them where a network calls those of
-PyTorch), `norm_kernels` and `norm_triton` compute them on a GPU, `replay` records passes, `capture` compiles them.
+PyTorch), `norm_kernels` and `norm_triton` compute them on a GPU, `replay` records passes, `capture` compiles them,
+`kept` and `kept_batch` free them of what never changes, `keeping` does so for as many batches as fit.
 """
 
 from lqf.fast.linearization import FastLinearization

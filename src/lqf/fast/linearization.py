@@ -7,14 +7,19 @@ their running residual by the true one, so a fast product decides how soon the o
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import jvp, vjp
 
 from lqf.fast.capture import Captured
+from lqf.fast.kept import CannotKeep
+from lqf.fast.kept_batch import KeptBatch, Shared
 from lqf.fast.norm import absorb, quicken
 from lqf.fast.pointwise import as_products
 from lqf.fast.quick_ops import QuickOps
@@ -25,6 +30,17 @@ LARGEST_COTANGENT = 4.0
 """Size to which cotangents are scaled in float16: gradients of a batch then stay far from both ends of its range."""
 RETREAT, RETREATS = 2.0**-5, 3
 """Where they do not, both kinds of products are made smaller by this factor, so many times at most."""
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """What the tangents hold: v as it was at a version and under a scale."""
+
+    v: Tensor
+    version: int
+    room: float
+    scale: Tensor | float
+    given: tuple[Tensor, ...]
 
 
 class FastLinearization(Linearization):
@@ -58,6 +74,7 @@ class FastLinearization(Linearization):
     ):
         module, norms = _converted(exact.module, dtype, kernels=not compiled)
         super().__init__(module, exact.layout.names)
+        self._say = say
         self.dtype, self._rows, self._fixed_size, self._room = dtype, 0, compiled, 1.0
         self.merged, merges = 0, example.is_cuda and not compiled if merges is None else merges
         self._ops = QuickOps(kernels=not compiled, merged=merges)
@@ -66,11 +83,15 @@ class FastLinearization(Linearization):
             self.merged = absorb(module, norms, self._cast(example[:2]))
             if self.format == torch.channels_last:
                 as_products(module)
-        forward: Passes = self._forward
-        backward: Passes = self._backward
+        forward: Passes = self.forward_pass
+        backward: Passes = self.backward_pass
         if compiled:
             forward = Captured(self._compilable_jvp, say, otherwise=forward)
             backward = Captured(self._compilable_pull, say, otherwise=backward)
+        self._loaded: _Loaded | None = None
+        self._kept: dict[int, KeptBatch] = {}
+        self._shared: Shared | None = None
+        self._compiled, self._keeps = compiled, not compiled
         self._passes = (Replayed(forward, say), Replayed(backward, say)) if recorded else (forward, backward)
 
     def call(self, weights: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -84,14 +105,16 @@ class FastLinearization(Linearization):
 
     def jvp(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """z(x; w0) and J(x)·v, both (B, O)."""
-        scale = self._scale(v, self._weight_norm / 8, torch.linalg.vector_norm)
-        z, dz = self._passes[0](self._padded(self._cast(x)), v * scale)
+        scale, given = self._load(v)
+        kept = self._kept.get(id(x))
+        z, dz = kept.forward() if kept else self._passes[0](self._padded(self._cast(x)), *given)
         return z[: len(x)].to(x.dtype), dz[: len(x)].to(x.dtype) / scale
 
     def pull(self, x: Tensor, u: Tensor) -> Tensor:
         """J(x)ᵀ·u for u (B, O), summed over the batch, (D,)."""
         scale = self._scale(u, LARGEST_COTANGENT, torch.amax)
-        (grads,) = self._passes[1](self._padded(self._cast(x)), self._padded((u * scale).to(self.dtype)))
+        kept, narrow = self._kept.get(id(x)), self._padded((u * scale).to(self.dtype))
+        (grads,) = kept.backward(narrow) if kept else self._passes[1](self._padded(self._cast(x)), narrow)
         return grads.to(u.dtype) / scale
 
     def vjp(self, x: Tensor, cotangent: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
@@ -104,6 +127,28 @@ class FastLinearization(Linearization):
         z, dz = self.jvp(x, v)
         return dz, self.pull(x, cotangent(z, dz))
 
+    def keep(self, x: Tensor) -> int:
+        """Keep the primal of a batch: products with this very tensor are then free of it.
+
+        Returns:
+            The bytes that are kept now for the batch; 0 where it cannot be done.
+        """
+        if not self._keeps:
+            return 0
+        try:
+            self._shared = self._shared or Shared(self.size, self._wide, x.device)
+            kept = KeptBatch(self, x, self._padded(self._cast(x)), self._shared)
+        except (CannotKeep, torch.OutOfMemoryError) as error:
+            self._keeps = False
+            self._say(f"activations are not kept ({str(error).split(chr(10))[0][:100]})")
+            return 0
+        self._kept[id(x)] = kept
+        return kept.primal.bytes
+
+    def forget(self) -> None:
+        """Give up all that is kept."""
+        self._kept, self._shared = {}, None
+
     def retreat(self) -> bool:
         """Scale tangents and cotangents down, if they are float16 and it has not been done too often."""
         if self.dtype != torch.float16 or self._room <= RETREAT**RETREATS:
@@ -113,21 +158,26 @@ class FastLinearization(Linearization):
 
     # --- the passes, eager and for the compiler -----------------------------------------------------------------------
 
-    def _forward(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        weights = self.weights()
-        with torch.no_grad():
-            return self._dual(weights, self._tangents(weights, v), x)
+    def forward_pass(self, x: Tensor, around: AbstractContextManager[Any] | None = None) -> tuple[Tensor, Tensor]:
+        """z and J·v for the v that was loaded last and x of the type the passes work in.
 
-    def _backward(self, x: Tensor, u: Tensor) -> tuple[Tensor]:
+        ``around`` is entered for the pass itself.
+        """
+        with torch.no_grad():
+            return self._dual(self.weights(), self._tangents, x, around)
+
+    def backward_pass(self, x: Tensor, u: Tensor, around: AbstractContextManager[Any] | None = None) -> tuple[Tensor]:
+        """Jᵀ·u; ``around`` is entered for the pass forward."""
         weights = {n: w.requires_grad_() for n, w in self.weights().items()}
-        with torch.enable_grad():
+        with torch.enable_grad(), around or nullcontext():
             z = self.call(weights, x)
         grads = torch.autograd.grad(z, list(weights.values()), u, materialize_grads=True, allow_unused=True)
-        return (self.layout.flatten(g.to(self._wide) for g in grads),)
+        return (self._flat(grads),)
 
     def _compilable_jvp(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         weights = self.weights()
-        tangents = self._tangents(weights, v)
+        narrow, wide = self.layout.views(v.to(self.dtype)), self.layout.views(v)
+        tangents = {n: narrow[n] if w.dtype == self.dtype else wide[n].to(w.dtype) for n, w in weights.items()}
         return jvp(lambda w: self.call(w, x), (weights,), (tangents,))  # type: ignore[return-value]
 
     def _compilable_pull(self, x: Tensor, u: Tensor) -> tuple[Tensor]:
@@ -136,10 +186,38 @@ class FastLinearization(Linearization):
 
     # --- types and shapes ---------------------------------------------------------------------------------------------
 
-    def _tangents(self, weights: dict[str, Tensor], v: Tensor) -> dict[str, Tensor]:
-        """Views of v in the type of each weight; one cast for all those of the narrow type."""
-        narrow, wide = self.layout.views(v.to(self.dtype)), self.layout.views(v)
-        return {n: narrow[n] if w.dtype == self.dtype else wide[n].to(w.dtype) for n, w in weights.items()}
+    def _load(self, v: Tensor) -> tuple[Tensor | float, tuple[Tensor, ...]]:
+        """Make v the tangents of `forward_pass`, scaled; the same v again, for the next batch, costs nothing.
+
+        Returns:
+            The scale, and v as an argument where the passes are compiled.
+        """
+        loaded = self._loaded
+        if loaded is None or loaded.v is not v or (loaded.version, loaded.room) != (v._version, self._room):
+            scale = self._scale(v, self._weight_norm / 8, torch.linalg.vector_norm)
+            scaled = v * scale
+            if not self._compiled:
+                for name, part in self.layout.views(scaled).items():
+                    self._tangents[name].copy_(part)
+            loaded = self._loaded = _Loaded(v, v._version, self._room, scale, (scaled,) if self._compiled else ())
+        return loaded.scale, loaded.given
+
+    @cached_property
+    def _tangents(self) -> dict[str, Tensor]:
+        """One tensor per weight, of its type and layout, whose memory recorded passes read."""
+        return {n: torch.zeros_like(w) for n, w in self.weights().items()}
+
+    def _flat(self, grads: Sequence[Tensor]) -> Tensor:
+        """One wide vector of all gradients: those that lie in memory as it does by one kernel, others one by one."""
+        flat = torch.empty(self.size, dtype=self._wide, device=grads[0].device if grads else None)
+        pairs = list(zip(self.layout.views(flat).values(), grads, strict=True))
+        alike = [(a, g) for a, g in pairs if a.stride() == g.stride()]
+        if alike:
+            torch._foreach_copy_([a for a, _ in alike], [g for _, g in alike])
+        for a, g in pairs:
+            if a.stride() != g.stride():
+                a.copy_(g)
+        return flat
 
     def _scale(self, v: Tensor, size: float, measure: Callable[[Tensor], Tensor]) -> Tensor | float:
         """What to multiply v by, and divide the result by, so that nothing leaves the narrow range of float16."""
@@ -160,10 +238,11 @@ class FastLinearization(Linearization):
         try:
             _reorder(self.module, self.format)
             x = self._cast(example[:2])
-            z, _ = self._forward(x, example.new_zeros(self.size))
-            self._backward(x, z)
+            z, _ = self.forward_pass(x)
+            self.backward_pass(x, z)
         except RuntimeError:
             _reorder(self.module, torch.contiguous_format)
+            self.__dict__.pop("_tangents", None)
             return torch.contiguous_format
         return self.format
 
@@ -185,6 +264,9 @@ class FastLinearization(Linearization):
 def _converted(module: nn.Module, dtype: torch.dtype, *, kernels: bool) -> tuple[nn.Module, list[nn.Module]]:
     """A copy in ``dtype``, and its batch normalisations: in float32 at the least, and with quicker derivatives."""
     module = copy.deepcopy(module)
+    for part in module.modules():
+        if getattr(part, "inplace", False) is True:
+            part.inplace = False  # type: ignore[assignment]
     norms = quicken(module, kernels=kernels)
     kept = {id(t) for norm in norms for t in (*norm.parameters(), *norm.buffers())}
     for t in (*module.parameters(), *module.buffers()):

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
+from lqf.fast.kept import remembered
 from lqf.fast.norm_kernels import Norm, kernels_for
 
 
@@ -74,7 +75,7 @@ class NormAct(torch.autograd.Function):
     ) -> Tensor:
         """y; ``kernels``: by them where they run, which a tracer cannot follow."""
         if kernels and (by := kernels_for(x)) is not None:
-            return by.value(x, skip, (weight, bias, mean, var, eps), act)
+            return remembered(by.value, x, skip, (weight, bias, mean, var, eps), act)
         p = F.batch_norm(x, mean, var, weight, bias, False, 0.0, eps)
         return act.value(p if skip is None else p + skip)
 

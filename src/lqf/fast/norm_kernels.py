@@ -80,7 +80,7 @@ class Kernels:
         """Gradients at x, s, γ and β."""
         dx, dskip = torch.empty_like(x), None if skip is None else torch.empty_like(x)
         _, (m, channels) = _tiles(x)
-        rows, width = _tile(x)
+        rows, width = (32 if skip is not None else 128), 64
         across = -(-channels // width)
         down = max(1, min(-(-m // rows), PROGRAMS // across))
         partial = torch.empty(down, 2, channels, dtype=torch.float32, device=x.device)
@@ -117,7 +117,7 @@ def _optional(x: Tensor, *tensors: Tensor | None) -> list[Tensor]:
 
 def _tile(x: Tensor) -> tuple[int, int]:
     """Rows and channels that one program takes at a time."""
-    return (32, 128) if x.shape[1] >= 128 else (64, 64)
+    return (16, 128) if x.shape[1] >= 128 else (64, 64)
 
 
 def _tiles(x: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from lqf.fast.kept import keeping
 from lqf.fast.layer_norm import LayerNorm
 from lqf.fast.pointwise import Pointwise
+
+OUT_OF_PLACE: dict[Any, Callable[..., Tensor]] = {
+    Tensor.__iadd__: torch.add,
+    Tensor.__isub__: torch.sub,
+    Tensor.__imul__: torch.mul,
+    Tensor.add_: torch.add,
+    Tensor.mul_: torch.mul,
+}
+"""Activations that are kept must not be overwritten; `KeptBatch` checks that nothing relies on it."""
 
 
 class QuickOps(TorchFunctionMode):
@@ -28,6 +39,8 @@ class QuickOps(TorchFunctionMode):
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called for every function of PyTorch."""
         kwargs = kwargs or {}
+        if func in OUT_OF_PLACE and keeping():
+            return OUT_OF_PLACE[func](*args, **kwargs)
         if func is F.layer_norm:
             return self._layer_norm(*args, **kwargs)
         if func is F.linear and self.merged:

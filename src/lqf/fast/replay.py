@@ -7,6 +7,7 @@ CUDA graph asks for all of them at once. Nothing is compiled: recording costs ab
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ class Replayed:
 
     def __init__(self, function: Passes, say: Callable[[str], None] = lambda _: None):
         self.function, self.say = function, say
-        self._recorded: dict[tuple[torch.Size, ...], _Recording | None] = {}
+        self._recorded: dict[tuple[torch.Size, ...], Recording | None] = {}
 
     def __call__(self, *args: Tensor) -> tuple[Tensor, ...]:
         """The function's value."""
@@ -38,9 +39,9 @@ class Replayed:
         recording = self._recorded[shapes]
         return self.function(*args) if recording is None else recording(args)
 
-    def _record(self, args: tuple[Tensor, ...]) -> _Recording | None:
+    def _record(self, args: tuple[Tensor, ...]) -> Recording | None:
         try:
-            return _Recording(self.function, args)
+            return Recording(self.function, tuple(a.clone(memory_format=torch.preserve_format) for a in args))
         except RuntimeError as error:
             torch.cuda.synchronize()
             reason = str(error).strip().split("\n")[0][:200]
@@ -48,20 +49,30 @@ class Replayed:
             return None
 
 
-class _Recording:
-    def __init__(self, function: Passes, args: tuple[Tensor, ...]):
-        self.inputs = tuple(a.clone(memory_format=torch.preserve_format) for a in args)
+class Recording:
+    """``function(*inputs)`` as a CUDA graph; a call copies new values into these very ``inputs`` and replays it.
+
+    Args:
+        function: as in `Replayed`.
+        inputs: whose memory the graph reads.
+        pool: memory that is shared with other graphs, none of which runs beside this one.
+        warm_up: passes before the recording, in which libraries allocate their workspaces.
+    """
+
+    def __init__(self, function: Passes, inputs: tuple[Tensor, ...], *, pool: Any = None, warm_up: int = 2):
+        self.inputs = inputs
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries allocate their workspaces outside of the recording
-            for _ in range(2):
+        with torch.cuda.stream(side):
+            for _ in range(warm_up):
                 function(*self.inputs)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with torch.cuda.graph(self.graph, pool=pool):
             self.outputs = function(*self.inputs)
 
     def __call__(self, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The function's value at ``args``, until the next call."""
         for mine, given in zip(self.inputs, args, strict=True):
             mine.copy_(given)
         self.graph.replay()

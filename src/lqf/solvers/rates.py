@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +18,11 @@ from torch import Tensor
 from lqf.batch import saved_bytes
 from lqf.curvature.kfac import Piece, Sums
 from lqf.errors import LQFError
+from lqf.fast import FastLinearization
 from lqf.gram import gradients, parts
 from lqf.layers import NormLayer, Tape
 from lqf.memory import available_bytes
+from lqf.model import LinearModel
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 
@@ -70,6 +73,9 @@ class Rates:
         saved_bytes: what a row's forward pass keeps for the way back.
         output_bytes: outputs of all layers for a row.
         patch_bytes: the largest layer's input patches for a row.
+        kept_forward_rows, kept_backward_rows: rows of J·v and of Jᵀu whose activations are kept.
+        kept_bytes: what that takes for a row; 0 where none are kept.
+        keeping_rows: rows a second whose activations are computed and recorded to be kept.
     """
 
     forward_rows: float
@@ -85,6 +91,10 @@ class Rates:
     saved_bytes: int = 0
     output_bytes: int = 0
     patch_bytes: int = 0
+    kept_forward_rows: float = 0.0
+    kept_backward_rows: float = 0.0
+    kept_bytes: int = 0
+    keeping_rows: float = 0.0
 
     @classmethod
     def measure(cls, problem: Problem, fast: Problem | None = None, draws: int = 4) -> Rates:
@@ -98,6 +108,7 @@ class Rates:
         with matmul_precision(fast=True):
             forward = seconds(lambda: model.body_apply(x, v, fold)) / len(x)
             backward = seconds(lambda: model.body_adjoint(x, ones, fold)) / len(x)
+            kept = kept_rates(model, x, v, ones, fold) if cuda else {}
         tape = Tape(body, x[:2])
         factors, saved, outputs, patches = layer_sizes(tape, x[:1])
         draws = min(draws, problem.model.n_outputs)
@@ -122,12 +133,29 @@ class Rates:
             saved_bytes=saved,
             output_bytes=outputs,
             patch_bytes=patches,
+            **kept,
         )
 
     def together(self, processes: int) -> Rates:
         """Of so many processes that share the rows of a sweep; the rest each of them does alone."""
-        shared = ("forward_rows", "backward_rows", "product_rows", "curvature_rows")
+        shared = ["forward_rows", "backward_rows", "product_rows", "curvature_rows"]
+        shared += ["kept_forward_rows", "kept_backward_rows", "keeping_rows"]
         return replace(self, **{name: processes * getattr(self, name) for name in shared})
+
+
+def kept_rates(model: LinearModel, x: Tensor, v: Tensor, u: Tensor, fold: Tensor) -> dict[str, Any]:
+    """The fields of `Rates` for rows whose activations are kept."""
+    body, other = model.body, x.clone()
+    if not isinstance(body, FastLinearization) or body.keep(x) == 0:
+        return {}
+    at = time.perf_counter()
+    used = body.keep(other)  # the first one warms up
+    keeping = time.perf_counter() - at
+    forward = seconds(lambda: model.body_apply(x, v, fold)) / len(x)
+    backward = seconds(lambda: model.body_adjoint(x, u, fold)) / len(x)
+    body.forget()
+    rows = {"kept_forward_rows": 1 / forward, "kept_backward_rows": 1 / backward, "keeping_rows": len(x) / keeping}
+    return rows | {"kept_bytes": used // len(x)}
 
 
 def require_body(problem: Problem) -> None:

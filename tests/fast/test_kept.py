@@ -1,0 +1,136 @@
+"""Products of a batch whose activations are kept are those of any other batch, without the primal."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cases import every_network, images, network
+from lqf.fast import FastLinearization
+from lqf.fast.kept import CannotKeep, Primal
+from lqf.linearize import Linearization
+
+
+def fast(module: nn.Module, x: Tensor, dtype: torch.dtype = torch.float64, **kwargs: object) -> FastLinearization:
+    return FastLinearization(Linearization(module), dtype, x[:2], **kwargs)
+
+
+def products(body: FastLinearization, x: Tensor) -> list[Tensor]:
+    g = torch.Generator().manual_seed(0)
+    z, dz = body.jvp(x, torch.randn(body.size, generator=g, dtype=x.dtype))
+    return [z, dz, body.pull(x, torch.randn(z.shape, generator=g, dtype=x.dtype))]
+
+
+@every_network
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-14), (torch.float16, 2e-3)], ids=str)
+@pytest.mark.parametrize("merges", [False, True])
+def test_products_are_the_same(name: str, dtype: torch.dtype, rounding: float, merges: bool) -> None:
+    x = images(6)
+    body = fast(network(name), x, dtype, merges=merges)
+    before = products(body, x)
+    assert body.keep(x) > 0
+    primal = body._kept[id(x)].primal
+    for a, b in zip(products(body, x), before, strict=True):
+        assert float((a - b).norm()) <= rounding * float(b.norm())
+    assert primal.hits == 2 * len(primal._values)  # one pass each way, and nothing of the primal computed again
+
+
+def test_only_the_very_tensor_is_recognised_and_another_v_gives_another_product() -> None:
+    x = images(6)
+    body = fast(network("convnet"), x)
+    body.keep(x)
+    other = x.flip(0).clone()
+    torch.testing.assert_close(products(body, other)[0], products(body, x)[0].flip(0))
+    v = torch.randn(body.size, dtype=x.dtype)
+    torch.testing.assert_close(body.jvp(x, 2 * v)[1], 2 * body.jvp(x, v)[1])
+    body.forget()
+    assert not body._kept
+
+
+class Adds(nn.Module):
+    """Overwrites activations that nothing else reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.act = nn.Linear(5, 5), nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        y += x
+        return self.act(y) * y
+
+
+class Overwrites(Adds):
+    """Overwrites a part of one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        y[:, 0] = 1
+        return y.square()
+
+
+class Relies(Adds):
+    """Reads what it has overwritten by another name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        same = y
+        y += x
+        return same * y
+
+
+def test_sums_in_place_are_done_out_of_place() -> None:
+    x = torch.randn(4, 5, dtype=torch.float64)
+    body = fast(Adds().double().eval(), x)
+    before = products(body, x)
+    assert body.keep(x) > 0
+    for a, b in zip(products(body, x), before, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("kind", [Overwrites, Relies])
+def test_a_network_that_overwrites_its_activations_is_not_kept(kind: type[nn.Module]) -> None:
+    x, said = torch.randn(4, 5, dtype=torch.float64), []
+    body = fast(kind().double().eval(), x, say=said.append)
+    before = products(body, x)
+    assert body.keep(x) == 0
+    assert "activations are not kept" in said[0]
+    for a, b in zip(products(body, x), before, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_random_operations_and_those_on_other_tensors_are_computed() -> None:
+    x = torch.randn(3)
+    primal = Primal([x])
+    primal.watch(lambda: torch.rand_like(x) + x)
+    with primal:
+        assert not torch.equal(torch.rand_like(x), torch.rand_like(x))
+        torch.testing.assert_close(torch.full((3,), 2.0) + x, 2 + x)
+    assert primal.bytes == 0
+
+
+def test_a_kept_value_must_not_be_overwritten_afterwards() -> None:
+    x = torch.randn(3)
+    primal = Primal([x])
+    primal.watch(lambda: x.exp())
+    with primal, pytest.raises(CannotKeep):
+        x.exp().mul_(2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["convnet", "attention"])
+def test_recorded_products_of_several_batches(name: str) -> None:
+    device = torch.device("cuda")
+    module = network(name).float().to(device)
+    body = FastLinearization(Linearization(module), torch.float32, images(2).float().to(device))
+    batches = [images(6).float().to(device) + k for k in range(3)]
+    vectors = [torch.randn(body.size, device=device) for _ in range(2)]
+
+    def both(x: Tensor, v: Tensor) -> list[Tensor]:
+        z, dz = body.jvp(x, v)
+        return [z.clone(), dz.clone(), body.pull(x, dz).clone()]
+
+    before = [both(x, v) for x in batches for v in vectors]
+    assert all(body.keep(x) > 0 for x in batches)
+    after = [both(x, v) for x in batches for v in vectors]
+    for a, b in zip(after, before, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
