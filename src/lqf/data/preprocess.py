@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -123,10 +124,14 @@ def normalize(batch: Tensor, preprocess: Preprocess, dtype: torch.dtype) -> Tens
     if batch.dtype != torch.uint8:
         return batch.to(dtype)
     work = torch.float64 if dtype == torch.float64 else torch.float32
-    mean, std = (
-        torch.tensor(v, dtype=work, device=batch.device)[:, None, None] for v in (preprocess.mean, preprocess.std)
-    )
+    mean, std = (_per_channel(tuple(v), work, batch.device) for v in (preprocess.mean, preprocess.std))
     return batch.to(work).div_(255).sub_(mean).div_(std).to(dtype)
+
+
+@lru_cache(maxsize=32)
+def _per_channel(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(3, 1, 1), kept: a GPU waits for the host while numbers are sent to it, and cannot record that."""
+    return torch.tensor(values, dtype=dtype, device=device)[:, None, None]
 
 
 def _without_far_ends(image: Image.Image) -> Image.Image:

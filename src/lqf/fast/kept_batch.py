@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lqf.fast.kept import CannotKeep, Primal
-from lqf.fast.replay import Recording
+from lqf.fast.replay import Bound, aside, cuda_graph
 
 if TYPE_CHECKING:
     from lqf.fast.linearization import FastLinearization
@@ -40,24 +40,31 @@ class KeptBatch:
         if not torch.equal(z, body.call(body.weights(), x)):
             raise CannotKeep("the network relies on overwriting an activation")
         self.u = torch.zeros_like(z)
-        self._forward = self._backward = None
+        self._forward: Bound = self._tangents
+        self._backward: Bound = self._gradients
         if x.is_cuda:
-            passes = 0 if shared.warm else 1
-            self._forward = Recording(self._tangents, (), pool=shared.pool, warm_up=passes)
-            self._backward = Recording(self._gradients, (self.u,), pool=shared.pool, warm_up=passes)
-            shared.warm = True
+            self._record()
+
+    def _record(self) -> None:
+        if not self.shared.warm:  # libraries choose kernels and allocate their workspaces outside of the recording
+            with aside(self.x.device):
+                self._tangents(), self._gradients()
+            self.shared.warm = True
+        self._forward = cuda_graph(self._tangents, self.shared.pool)
+        self._backward = cuda_graph(self._gradients, self.shared.pool)
 
     def forward(self) -> tuple[Tensor, ...]:
         """z and J·v for the v that the body has loaded."""
-        return self._tangents() if self._forward is None else self._forward(())
+        return self._forward()
 
     def backward(self, u: Tensor) -> tuple[Tensor, ...]:
         """Jᵀ·u, until the next call for any batch."""
-        return self._gradients(u) if self._backward is None else self._backward((u,))
+        self.u.copy_(u)
+        return self._backward()
 
     def _tangents(self) -> tuple[Tensor, Tensor]:
         return self.body.forward_pass(self.x, self.primal)
 
-    def _gradients(self, u: Tensor) -> tuple[Tensor]:
-        (grads,) = self.body.backward_pass(self.x, u, self.primal)
+    def _gradients(self) -> tuple[Tensor]:
+        (grads,) = self.body.backward_pass(self.x, self.u, self.primal)
         return (self.shared.grads.copy_(grads),)

@@ -176,8 +176,7 @@ class FastLinearization(Linearization):
 
     def _compilable_jvp(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         weights = self.weights()
-        narrow, wide = self.layout.views(v.to(self.dtype)), self.layout.views(v)
-        tangents = {n: narrow[n] if w.dtype == self.dtype else wide[n].to(w.dtype) for n, w in weights.items()}
+        tangents = self._parts(weights, v)
         return jvp(lambda w: self.call(w, x), (weights,), (tangents,))  # type: ignore[return-value]
 
     def _compilable_pull(self, x: Tensor, u: Tensor) -> tuple[Tensor]:
@@ -185,6 +184,11 @@ class FastLinearization(Linearization):
         return (self.layout.flatten(grads[n].to(self._wide) for n in self.layout.names),)
 
     # --- types and shapes ---------------------------------------------------------------------------------------------
+
+    def _parts(self, weights: dict[str, Tensor], v: Tensor) -> dict[str, Tensor]:
+        """Views of v in the type of each weight; one cast for all those of the narrow type."""
+        narrow, wide = self.layout.views(v.to(self.dtype)), self.layout.views(v)
+        return {n: narrow[n] if w.dtype == self.dtype else wide[n].to(w.dtype) for n, w in weights.items()}
 
     def _load(self, v: Tensor) -> tuple[Tensor | float, tuple[Tensor, ...]]:
         """Make v the tangents of `forward_pass`, scaled; the same v again, for the next batch, costs nothing.

@@ -6,13 +6,18 @@ CUDA graph asks for all of them at once. Nothing is compiled: recording costs ab
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Passes = Callable[..., tuple[Tensor, ...]]
+Bound = Callable[[], tuple[Tensor, ...]]
+"""A function whose arguments are fixed tensors."""
+Record = Callable[[Bound], Bound]
+"""Makes of a bound function one that repeats it on what its tensors then hold."""
 
 
 class Replayed:
@@ -23,15 +28,25 @@ class Replayed:
     Args:
         function: of tensors, giving a tuple of tensors; no branches on values, no transfers to the host.
         say: told why, where recording fails; the function then runs as it is.
+        changes: other tensors that the function changes in place. It runs twice before it is recorded, and that leaves
+            no trace, neither in them nor in the random numbers.
+        record: what records; default: `cuda_graph` on a GPU.
     """
 
-    def __init__(self, function: Passes, say: Callable[[str], None] = lambda _: None):
-        self.function, self.say = function, say
-        self._recorded: dict[tuple[torch.Size, ...], Recording | None] = {}
+    def __init__(
+        self,
+        function: Passes,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        changes: Sequence[Tensor] = (),
+        record: Record | None = None,
+    ):
+        self.function, self.say, self.changes, self.record = function, say, changes, record
+        self._recorded: dict[tuple[torch.Size, ...], _Recording | None] = {}
 
     def __call__(self, *args: Tensor) -> tuple[Tensor, ...]:
         """The function's value."""
-        if not args[0].is_cuda:
+        if self.record is None and not args[0].is_cuda:
             return self.function(*args)
         shapes = tuple(a.shape for a in args)
         if shapes not in self._recorded:
@@ -39,41 +54,70 @@ class Replayed:
         recording = self._recorded[shapes]
         return self.function(*args) if recording is None else recording(args)
 
-    def _record(self, args: tuple[Tensor, ...]) -> Recording | None:
+    def _record(self, args: tuple[Tensor, ...]) -> _Recording | None:
         try:
-            return Recording(self.function, tuple(a.clone(memory_format=torch.preserve_format) for a in args))
+            return _Recording(self.function, args, self.changes, self.record or cuda_graph)
         except RuntimeError as error:
-            torch.cuda.synchronize()
+            if args[0].is_cuda:
+                torch.cuda.synchronize()
             reason = str(error).strip().split("\n")[0][:200]
             self.say(f"the passes cannot be recorded as a CUDA graph ({reason}); continuing without it")
             return None
 
 
-class Recording:
-    """``function(*inputs)`` as a CUDA graph; a call copies new values into these very ``inputs`` and replays it.
-
-    Args:
-        function: as in `Replayed`.
-        inputs: whose memory the graph reads.
-        pool: memory that is shared with other graphs, none of which runs beside this one.
-        warm_up: passes before the recording, in which libraries allocate their workspaces.
-    """
-
-    def __init__(self, function: Passes, inputs: tuple[Tensor, ...], *, pool: Any = None, warm_up: int = 2):
-        self.inputs = inputs
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(warm_up):
-                function(*self.inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, pool=pool):
-            self.outputs = function(*self.inputs)
+class _Recording:
+    def __init__(self, function: Passes, args: tuple[Tensor, ...], changes: Sequence[Tensor], record: Record):
+        inputs = self.inputs = tuple(a.clone(memory_format=torch.preserve_format) for a in args)
+        with unchanged(changes, args[0].device), aside(args[0].device):
+            for _ in range(2):  # libraries choose kernels and allocate their workspaces outside of the recording
+                function(*inputs)
+        self.replay = record(lambda: function(*inputs))
 
     def __call__(self, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The function's value at ``args``, until the next call."""
         for mine, given in zip(self.inputs, args, strict=True):
             mine.copy_(given)
-        self.graph.replay()
-        return self.outputs
+        return self.replay()
+
+
+def cuda_graph(function: Bound, pool: Any = None) -> Bound:
+    """Record the kernels of one call, without running them; each replay fills the same outputs.
+
+    ``pool`` is memory shared with other recordings, none of which runs beside this one.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        outputs = function()
+
+    def replay() -> tuple[Tensor, ...]:
+        graph.replay()
+        return outputs
+
+    return replay
+
+
+@contextmanager
+def unchanged(tensors: Sequence[Tensor], device: torch.device) -> Iterator[None]:
+    """Afterwards the tensors, in place, and the random numbers to come are what they were."""
+    before = [t.detach().clone() for t in tensors]
+    try:
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for t, old in zip(tensors, before, strict=True):
+                t.copy_(old)
+
+
+@contextmanager
+def aside(device: torch.device) -> Iterator[None]:
+    """On a stream of its own, where there are streams."""
+    if device.type != "cuda":
+        yield
+        return
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.cuda.stream(side):
+            yield
+    finally:
+        torch.cuda.current_stream().wait_stream(side)

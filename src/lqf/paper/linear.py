@@ -38,7 +38,8 @@ from lqf.curvature.blocks import Kronecker
 from lqf.curvature.preconditioner import head_block
 from lqf.data import Images, Preprocess, normalize
 from lqf.errors import LQFError
-from lqf.fast import FastLinearization
+from lqf.fast.replay import Passes, Replayed
+from lqf.fast.shared import SharedLinearization
 from lqf.inputs import Inputs
 from lqf.linearize import Linearization
 from lqf.memory import available_bytes
@@ -128,7 +129,7 @@ class Linear:
         model = LinearModel(body if self.scope == "all" else NOTHING, heads[None], True, 0.0)
         training = _Training(self, model, body, inputs, features)
         delta, losses = training.run(Views(images, preprocess, self.augment, device), progress)
-        means = per_epoch(losses, len(images), self.epochs, training.batch)
+        means = per_epoch(losses, len(images), training.batch)
         encode = None if self.scope == "all" else body
         return Trained(model, delta, encode, preprocess, means, time.perf_counter() - began)
 
@@ -170,15 +171,28 @@ class _Training:
         optimiser, direction = self._optimiser(delta), self._direction(weights, progress)
         total = steps(n, how.epochs, self.batch)
         losses = torch.zeros(total, device=device, dtype=self.inputs.dtype)
-        model = self._quick()
+        gradient = self._recorded(delta, direction, progress.say)
         with progress.stage("training", total=total * self.batch, unit="images") as stage, plain_float32():
             for k, (rows, pixels) in enumerate(stream(views, n, how.epochs, self.batch, how.seed)):
                 optimiser.param_groups[0]["lr"] = how.learning_rate * rate(how.schedule, k / total)
-                losses[k], g = self._gradient(model, self._encoded(rows, pixels), labels[rows], weights[rows], delta)
-                delta.grad = direction(g)
+                given = pixels if self._frozen is None else self._frozen[rows]
+                losses[k], delta.grad = gradient(given, labels[rows], weights[rows])
                 optimiser.step()
                 stage.advance(self.batch)
         return delta.detach(), losses.cpu()
+
+    def _recorded(self, delta: nn.Parameter, direction: Direction, say: Callable[[str], None]) -> Passes:
+        """(pixels or features, labels, sample weights) -> mean loss and direction of the step; one recording on a GPU.
+
+        It reads δ where it lies. The update of δ, one kernel, stays outside.
+        """
+        model = self._quick()
+
+        def gradient(given: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+            loss, g = self._gradient(model, self._encoded(given), y, s, delta)
+            return loss, direction(g)
+
+        return Replayed(gradient, say)
 
     def _gradient(self, model: LinearModel, x: Tensor, y: Tensor, s: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss and gradient of a batch, the penalty in the gradient."""
@@ -192,11 +206,16 @@ class _Training:
         pulled = model.fused(x, delta.detach(), cotangent)[1]
         return kept[0], self.how.weight_decay * delta.detach() - pulled / len(x)
 
-    def _encoded(self, rows: Tensor, pixels: Tensor) -> Tensor:
+    @property
+    def _frozen(self) -> Tensor | None:
+        """The features of all images, where every step sees the same ones."""
+        return self.features if self.how.scope == "fc" and self.how.augment == "none" else None
+
+    def _encoded(self, given: Tensor) -> Tensor:
         """What the model takes: pixels for a linearised network, features for a head alone."""
-        if self.how.scope == "fc" and self.how.augment == "none" and self.features is not None:
-            return self.features[rows]
-        x = normalize(pixels, self.inputs.preprocess, self.inputs.dtype)
+        if self._frozen is not None:
+            return given
+        x = normalize(given, self.inputs.preprocess, self.inputs.dtype)
         return x if self.how.scope == "all" else self.body.value(x)
 
     def _optimiser(self, delta: nn.Parameter) -> torch.optim.Optimizer:
@@ -227,11 +246,11 @@ class _Training:
         return direction
 
     def _quick(self) -> LinearModel:
-        """The model with faster products, on a GPU."""
+        """The model with faster products from one pass, on a GPU."""
         if self.how.scope == "fc" or self.inputs.device.type != "cuda":
             return self.model
         dtype = torch.bfloat16 if self.how.precision == "bf16" else self.inputs.dtype
-        return replace(self.model, body=FastLinearization(self.body, dtype, self.inputs.example()))
+        return replace(self.model, body=SharedLinearization(self.body, dtype, self.inputs.example()))
 
 
 def damped(problem: Problem, p: Preconditioner, rho: float) -> Problem:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -23,8 +23,9 @@ from torch import Tensor
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
+from lqf.paper.step import sgd_step
 from lqf.paper.stream import per_epoch, steps, stream
-from lqf.paper.tuned import Network, Tuned, autocast, placed, plain_float32
+from lqf.paper.tuned import Network, Tuned, placed, plain_float32
 from lqf.paper.views import Views
 from lqf.progress import SILENT, Progress
 
@@ -55,7 +56,7 @@ class NLFT:
         augment: random views, or "none": the central one.
         bn: whether batch normalisation uses the batch's statistics ("train") or keeps its own ("eval").
         precision: of forward and backward pass; weights and optimiser are float32. "float32" uses no TF32.
-        compile: run the network through `torch.compile`.
+        compile: run the network through `torch.compile`, instead of recording whole steps on a GPU.
         stop_below: end early, once the training error has been at most this in `STOP_EPOCHS` epochs in a row; None:
             never.
         seed: of head, order, views and dropout. On a GPU sums may still differ in their last digits.
@@ -103,7 +104,7 @@ class NLFT:
             network = given.to(device)
             losses = self._train(network, images, Views(images, preprocess, self.augment, device), progress)
         network.eval()
-        means = per_epoch(losses, len(images), self.epochs, self._batch(images))
+        means = per_epoch(losses, len(images), self._batch(images))
         return Tuned(network, means, time.perf_counter() - began, self.precision)
 
     def _train(self, network: Network, images: Images, views: Views, progress: Progress) -> Tensor:
@@ -112,10 +113,12 @@ class NLFT:
         if device.type == "cuda":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         network.training_mode(self.bn)
-        forward: Callable[[Tensor], Tensor] = torch.compile(network) if self.compile else network
-        optimiser = torch.optim.SGD(
-            network.parameters(),
-            lr=self.learning_rate,
+        step = sgd_step(
+            network,
+            self.losses,
+            precision=self.precision,
+            compile=self.compile,
+            say=progress.say,
             momentum=self.momentum,
             nesterov=self.nesterov,
             weight_decay=self.weight_decay,
@@ -126,30 +129,26 @@ class NLFT:
         weights = weights / weights.mean()
         batch = self._batch(images)
         total = steps(len(images), self.epochs, batch)
+        rates = torch.tensor([rate(self.schedule, k / total) for k in range(total)], dtype=torch.float32, device=device)
+        rates *= self.learning_rate
         losses, wrong = torch.zeros(2, total, device=device)
+        done = 0
         with progress.stage("fine-tuning", total=total * batch, unit="images") as stage:
             for k, (rows, x) in enumerate(stream(views, len(images), self.epochs, batch, self.seed)):
-                optimiser.param_groups[0]["lr"] = self.learning_rate * rate(self.schedule, k / total)
-                with autocast(device, self.precision):
-                    outputs = forward(placed(x, device))
-                loss = (weights[rows] * self.losses(outputs.float(), labels[rows])).mean()
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
-                losses[k] = loss.detach()
+                losses[k], wrong[k] = step(placed(x, device), labels[rows], weights[rows], rates[k])
                 stage.advance(batch)
-                if self.stop_below is not None:
-                    wrong[k] = (outputs.argmax(1) != labels[rows]).float().mean()
-                    if (k + 1) * batch // len(images) > k * batch // len(images) and self._enough(
-                        wrong[: k + 1], images
-                    ):
-                        return losses[: k + 1].cpu()
-        return losses.cpu()
+                done = k + 1
+                if done * batch // len(images) > k * batch // len(images) and self._enough(wrong[:done], images):
+                    break
+        network.zero_grad(set_to_none=True)  # they would keep the memory of the recording
+        return losses[:done].cpu()
 
     def _enough(self, wrong: Tensor, images: Images) -> bool:
         """Whether the last epochs, by the training errors of all steps so far, had next to no error."""
-        last = per_epoch(wrong.cpu(), len(images), self.epochs, self._batch(images))[-STOP_EPOCHS:]
-        return len(last) == STOP_EPOCHS and self.stop_below is not None and max(last) <= self.stop_below
+        if self.stop_below is None:
+            return False
+        last = per_epoch(wrong.cpu(), len(images), self._batch(images))[-STOP_EPOCHS:]
+        return len(last) == STOP_EPOCHS and max(last) <= self.stop_below
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """ℓ (B,) of every sample."""
