@@ -6,7 +6,7 @@
 
 Every run is a process of its own. Counted are its start (imports, opening the device), loading the network,
 compilation, and all of the fit; not counted, for both alike, are making and decoding the images, which is reported
-beside it, and saving. The reference is the faster of NLFT eager and compiled.
+beside it, and saving. The reference is the faster of NLFT with recorded steps and compiled.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fit_lqf(args: argparse.Namespace, backbone: Backbone, train: Images, test: I
     device = resolve_device(args.device)
     fit = Fit(Settings(), backbone, train, preprocess, device, progress=terminal_progress())
     fitted = fit.run()
-    kept = ("solver", "plan", "stages", "passes", "relative_residual", "converged", "loo_error")
+    kept = ("solver", "plan", "stages", "passes", "relative_residual", "converged", "loo_error", "history")
     seconds = time.perf_counter()
     outputs = fitted.outputs(test, device=device, batch_size=fit.inputs.batch_size)
     error = error_rate(outputs, labels_of(test))
@@ -103,7 +103,7 @@ def in_own_process(worker: str, n: int, words: list[str]) -> Run:
 
 def compare(args: argparse.Namespace, n: int, words: list[str]) -> Run:
     """All runs for one number of images, and the ratio."""
-    ways = {"both": ["nlft", "nlft compiled"], "eager": ["nlft"], "compiled": ["nlft compiled"]}[args.nlft]
+    ways = {"both": ["nlft", "nlft compiled"], "recorded": ["nlft"], "compiled": ["nlft compiled"]}[args.nlft]
     row: Run = {worker: in_own_process(worker, n, words) for worker in ["lqf", *ways]}
     reference = min(ways, key=lambda way: row[way]["seconds"])
     ratio = row["lqf"]["seconds"] / row[reference]["seconds"]
@@ -131,7 +131,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=30, help="of NLFT")
     parser.add_argument("--batch", type=int, default=128, help="of NLFT")
     parser.add_argument("--learning-rate", type=float, default=0.01, help="of NLFT")
-    parser.add_argument("--nlft", choices=["both", "eager", "compiled"], default="eager")
+    parser.add_argument("--nlft", choices=["both", "recorded", "compiled"], default="recorded")
     parser.add_argument("--name", default="whole_fit")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--worker", choices=["lqf", "nlft", "nlft compiled"], help=argparse.SUPPRESS)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from lqf.batch import COPIES, rows_that_fit, saved_bytes
+from lqf.batch import COPIES, even_rows, rows_that_fit, saved_bytes
 from lqf.linearize import Linearization
 
 
@@ -22,3 +22,9 @@ def test_rows_are_a_power_of_two_that_fits_half_of_the_memory(rows: float, expec
     row = torch.randn(1, 3, 6, 6, dtype=torch.float64)
     one = COPIES * saved_bytes(body(), row)
     assert rows_that_fit(body(), row, int(2 * rows * one)) == expected
+
+
+@pytest.mark.parametrize(("total", "rows"), [(1, 8), (256, 256), (257, 136), (300, 152), (1000, 256), (5000, 256)])
+def test_even_batches_leave_little_to_fill_up(total: int, rows: int) -> None:
+    assert even_rows(total, 256) == rows
+    assert -(-total // rows) == -(-total // 256)

@@ -33,3 +33,9 @@ def rows_that_fit(body: Linearization, row: Tensor, free: int, most: int = MOST)
     """A power of two: half of the ``free`` bytes may be filled."""
     fit = free // 2 // max(1, COPIES * saved_bytes(body, row))
     return max(1, min(most, 1 << max(0, fit.bit_length() - 1)))
+
+
+def even_rows(total: int, most: int) -> int:
+    """Rows per batch when ``total`` rows are cut into equal batches of at most ``most``, a multiple of 8."""
+    batches = -(-total // most)
+    return min(most, 8 * -(-total // (8 * batches)))

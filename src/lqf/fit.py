@@ -34,6 +34,8 @@ class Fit(Journey):
         """All stages."""
         began = time.perf_counter()
         state = self._resumed()
+        if self.settings.solver != "head":
+            self.engine.compile_ahead()
         plain = self.pool()
         pooled = self.views(plain, state[1].get("views") if state else None)
         if self.settings.solver == "head":

@@ -62,6 +62,12 @@ class Inputs:
         other.samples, other._held = self.samples[samples], []
         return other
 
+    def in_batches(self, rows: int) -> Inputs:
+        """The same rows, so many at a time; what is cached stays shared."""
+        other = copy(self)
+        other.batch_size, other._held = rows, []
+        return other
+
     def gathered(self) -> Inputs:
         """The same rows, all of them delivered by every process: for kernels, where every row meets every other."""
         if self.world.size == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from torch import Tensor
@@ -216,7 +216,7 @@ class Stages(Featured):
         try:
             outputs = Refits(fast, *shared).outputs(self._folds, folds, progress=self.progress)
         except FloatingPointError:
-            exact = self.engine.measured(fast)
+            exact = self.engine.measured(replace(fast, inputs=self.inputs))
             outputs = Refits(exact, *shared).outputs(self._folds, folds, progress=self.progress)
         note = f"by refits without each of {total} folds"
         if folds < total:

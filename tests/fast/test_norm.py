@@ -11,6 +11,7 @@ from lqf.backbones import load_backbone
 from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
 from lqf.fast import FastLinearization
+from lqf.fast.compile_ahead import launches
 from lqf.fast.norm import Act, NormAct, _pull, _tangent, absorb, act_of, quicken
 from lqf.fast.norm_kernels import _kernels
 from lqf.linearize import Linearization
@@ -120,3 +121,13 @@ def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...], 
     for one, other in zip(ours, theirs, strict=True):
         if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+
+
+def test_kernels_compiled_ahead_are_given_as_many_arguments_as_they_take() -> None:
+    pytest.importorskip("triton", reason="needs triton, whose interpreter runs on a CPU")
+    from lqf.fast import norm_triton
+
+    given = list(launches(["leaky", "none"], [torch.float32, torch.float16]))
+    assert len(given) == 8 * (2 + 2 + 1)
+    for name, args in given:
+        assert len(args) == len(getattr(norm_triton, name).arg_names), name

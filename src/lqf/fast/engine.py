@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from lqf.batch import even_rows
 from lqf.fast import FastLinearization
+from lqf.fast.compile_ahead import compile_ahead
+from lqf.inputs import Inputs
 from lqf.linearize import Linearization
 from lqf.objective import Problem
 from lqf.settings import Settings
@@ -35,14 +38,30 @@ class Engine:
     settings: Settings
     example: Tensor
     say: Callable[[str], None]
+    _inputs: Inputs | None = None
+
+    def compile_ahead(self) -> None:
+        """Begin to compile kernels that will be needed, of the exact type and of the products'."""
+        if self.example.is_cuda:
+            compile_ahead(self.body.module, tuple(dict.fromkeys((self.example.dtype, self.dtype))))
 
     def measured(self, problem: Problem) -> Problem:
         """The same problem in the same floating-point type, for a few exact residuals."""
         return problem.with_body(FastLinearization(self.body, self.example.dtype, self.example, recorded=False))
 
     def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
-        """The same problem with faster passes, for many products."""
-        return problem.with_body(self._compiled if compiled else self._eager)
+        """The same problem with faster passes, for many products; of a narrow type twice as many rows at a time."""
+        body = self._compiled if compiled else self._eager
+        return replace(problem.with_body(body), inputs=self._batched(problem.inputs))
+
+    def _batched(self, inputs: Inputs) -> Inputs:
+        """On a GPU: in equal batches, none of which is filled up with rows that count for nothing."""
+        if not self.example.is_cuda:
+            return inputs
+        if self._inputs is None or self._inputs.images is not inputs.images:
+            most = inputs.batch_size * self.example.element_size() // self.dtype.itemsize
+            self._inputs = inputs.in_batches(even_rows(len(inputs.own) * inputs.n_views, most))
+        return self._inputs
 
     def compiles(self, seconds: float) -> bool:
         """Whether to compile products that are expected to take so long; merged ones are no slower as they are."""

@@ -37,7 +37,8 @@ class KeptBatch:
         self.body, self.given, self.x, self.shared = body, given, x, shared
         self.primal = Primal([x, *body.module.parameters(), *body.module.buffers()])
         z = self.primal.watch(lambda: body.call(body.weights(), x))
-        if not torch.equal(z, body.call(body.weights(), x)):
+        again = body.call(body.weights(), x)
+        if float((z - again).abs().max()) > 64 * torch.finfo(z.dtype).eps * float(again.abs().max()):
             raise CannotKeep("the network relies on overwriting an activation")
         self.u = torch.zeros_like(z)
         self._forward: Bound = self._tangents

@@ -101,7 +101,7 @@ class Rates:
         """Time everything on one small batch; ``fast``: the problem as the products of PCG see it."""
         require_body(problem)
         cuda = problem.targets.is_cuda
-        x = problem.inputs.example(problem.inputs.batch_size if cuda else 8)
+        x = problem.inputs.example((fast or problem).inputs.batch_size if cuda else 8)
         fold, v, body = problem.fold[: len(x)], problem.zero_body(), problem.model.body
         ones = torch.ones_like(problem.targets[: len(x)])
         model = (fast or problem).model
@@ -221,7 +221,7 @@ def multiply_adds(like: Tensor, fast: bool) -> float:
 
 def eigh_law(like: Tensor) -> PowerLaw:
     """From two sizes; the exponent lies between 2 (small matrices) and 3."""
-    small, large = (768, 2304) if like.is_cuda else (128, 512)
+    small, large = (512, 1536) if like.is_cuda else (128, 512)
     times = [seconds(lambda m=m: torch.linalg.eigh(_some_kernel(m, like))) for m in (small, large)]  # type: ignore[misc]
     exponent = math.log(times[1] / times[0]) / math.log(large / small)
     return PowerLaw(times[1], large, min(3.0, max(2.0, exponent)))
