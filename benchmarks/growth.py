@@ -5,8 +5,9 @@
         --n 1000 3000 10000 30000 --classes 10
 
 A product is what every step of PCG makes: one sweep forward, the head's elimination, one sweep backward, and the
-K-FAC solve, all as in a fit. K-FAC itself, its eigendecompositions included, is measured beside it, in products. The
-images are a small block repeated, as uint8, kept where a fit keeps them.
+K-FAC solve, all as in a fit; first without any activations kept, which is what grows linearly, then with as many as a
+fit keeps. K-FAC itself, its eigendecompositions included, is measured beside it, in products. The images are a small
+block repeated, as uint8, kept where a fit keeps them.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from lqf.backbones import Backbone, load_backbone
 from lqf.curvature import body_curvature
 from lqf.data import Preprocess
 from lqf.device import resolve_device
+from lqf.fast.keeping import KEPT_SHARE, keep_activations, release_activations
 from lqf.fit import Fit
-from lqf.memory import human
+from lqf.memory import available_bytes, human
 from lqf.objective import Ridge
 from lqf.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solvers.reduced import Reduced
 
 
-def products(args: argparse.Namespace, backbone: Backbone, n: int) -> tuple[list[Measured], float]:
-    """Time and memory of some products over n images; seconds of K-FAC."""
+def products(args: argparse.Namespace, backbone: Backbone, n: int) -> dict[str, Any]:
+    """Time and memory of a product over n images, without and with kept activations; seconds of K-FAC."""
     device = resolve_device(args.device)
     preprocess = Preprocess(size=args.size, mean=backbone.mean, std=backbone.std)
     settings = Settings(solver="pcg", head="random", batch_size=args.batch)
@@ -44,15 +46,23 @@ def products(args: argparse.Namespace, backbone: Backbone, n: int) -> tuple[list
     for _ in range(2):  # the first warms up
         with measured(device) as curvature, matmul_precision(fast=True):
             kfac = body_curvature(problem)
-    reduced = Reduced(problem, features, head.ridge, fit.engine.fast(problem))
-    v = 1e-3 * torch.randn(problem.zero_body().shape, device=device)
-    out = []
-    for _ in range(args.products + 1):  # the first warms up
-        with measured(device) as m, matmul_precision(fast=True):
-            v = kfac.solve(reduced.product(v), problem.ridge.body)
-        v = v / v.norm()
-        out.append(m)
-    return out[1:], curvature.seconds
+    fast = fit.engine.fast(problem)
+    reduced = Reduced(problem, features, head.ridge, fast)
+
+    def best() -> Measured:
+        v = 1e-3 * torch.randn(problem.zero_body().shape, device=device)
+        out = []
+        for _ in range(args.products + 1):  # the first warms up
+            with measured(device) as m, matmul_precision(fast=True):
+                kfac.solve(reduced.product(v), problem.ridge.body)
+            out.append(m)
+        return min(out[1:], key=lambda m: m.seconds)
+
+    plain = best()
+    rows = keep_activations(fast, int(KEPT_SHARE * available_bytes(device)))
+    kept = best() if rows else plain
+    release_activations(fast)
+    return {"plain": plain, "kept": kept, "rows kept": rows, "K-FAC": curvature.seconds}
 
 
 def main() -> None:
@@ -71,20 +81,21 @@ def main() -> None:
     backbone = load_backbone(args.backbone, weights=args.weights)
     rows: list[dict[str, Any]] = []
     for n in args.n:
-        runs, curvature = products(args, backbone, n)
-        best = min(runs, key=lambda m: m.seconds)
+        run = products(args, backbone, n)
+        best, kept, curvature = run["plain"], run["kept"].seconds, run["K-FAC"]
         row = {"n": n, "seconds": best.seconds, "per image": best.seconds / n, "held": best.before, "peak": best.peak}
         first = rows[0] if rows else row
         row["per image, relative"] = row["per image"] / first["per image"]
         row["beyond what is held"] = best.beyond
-        row["K-FAC"] = curvature
-        row["K-FAC, in products"] = curvature / best.seconds
+        row |= {"seconds, activations kept": kept, "rows kept": run["rows kept"]}
+        row |= {"K-FAC": curvature, "K-FAC, in products": curvature / best.seconds}
         rows.append(row)
         print(
             f"{n:7d} images: {best.seconds:8.2f} s a product, {1e3 * row['per image']:7.3f} ms an image "
             f"({row['per image, relative']:.2f} of that with {first['n']}); peak {human(best.peak)}, of which "
             f"{human(best.beyond)} for the product ({human(abs(best.peak - first['peak']))} "
             f"{'more' if best.peak >= first['peak'] else 'less'} than with {first['n']}); "
+            f"{kept:.2f} s with the activations of {run['rows kept']} rows kept; "
             f"K-FAC {curvature:.1f} s, {curvature / best.seconds:.1f} products",
             flush=True,
         )
