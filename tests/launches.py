@@ -22,6 +22,8 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+LIMIT = 200
+"""Seconds after which processes are taken to wait for each other for ever."""
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
 IMPORTED = [
     "lqf.cli.fit",
@@ -37,7 +39,7 @@ def torchrun(words: list[str], folder: Path, processes: int) -> subprocess.Compl
     """Python with these words, started so many times by `torchrun`."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command, environment = [sys.executable, *launcher, *words], {**os.environ, **ENVIRONMENT}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT)
 
 
 def by_agent(
@@ -85,10 +87,18 @@ def _serve() -> None:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """The agent leaves handlers of its own."""
-    kept = {s: signal.getsignal(s) for s in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)}
+    """The agent leaves handlers of its own, and knows no time limit."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM)
+    kept = {s: signal.getsignal(s) for s in numbers}
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(LIMIT)
     try:
         yield
     finally:
+        signal.alarm(0)
         for number, handler in kept.items():
             signal.signal(number, handler)
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"the processes had not ended after {LIMIT} seconds")
