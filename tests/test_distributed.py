@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,14 @@ import torch
 
 from cli.conftest import TINY, paint
 from fits import convnet, pictures
+from launches import by_agent, torchrun
 from lqf import LQFClassifier
+from lqf.checkpoint import Checkpoint
 from lqf.cli import main
 from lqf.curvature.signs import random_signs
-from lqf.distributed import ALONE, World, launched
+from lqf.distributed import ALONE, World, joined, launched
 from lqf.errors import LQFError
+from lqf.solvers.reduced import Reduced
 
 FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}
 CASES: dict[str, dict[str, Any]] = {
@@ -28,25 +30,13 @@ CASES: dict[str, dict[str, Any]] = {
     "pcg": {**FIXED, "draws": 1},
     "views": {**FIXED, "views": "flip", "size": 8},
     "kept views": {**FIXED, "views": "auto", "size": 8, "linearize": "deep"},
-    "moved": {**FIXED, "relinearize": 1},
+    "moved": {**FIXED, "relinearize": 1, "body_weight_decay": 30.0},
     "prefix": {**FIXED, "linearize": "deep", "head": "probe"},
     "w0": {**FIXED, "form": "w0", "batch_size": 2},
     "bilinear": {**FIXED, "pooling": "bilinear", "pool_channels": 3},
     "float32": {**FIXED, "tol": 1e-7, "dtype": "float32"},
 }
 N = 22
-WORKER = """
-import sys
-from pathlib import Path
-import numpy as np
-from test_distributed import N, fit, worked
-from lqf.distributed import World, joined
-
-with joined("cpu") as world:
-    result = worked(world)
-    if world.rank == 0:
-        Path(sys.argv[1]).write_text(result)
-"""
 
 
 def fit(case: str, world: World = ALONE) -> dict[str, Any]:
@@ -70,7 +60,6 @@ def fit(case: str, world: World = ALONE) -> dict[str, Any]:
 def worked(world: World) -> str:
     """Everything that is checked with real processes, in one start of them."""
     import lqf.data.images
-    from lqf.solvers.reduced import Reduced
 
     decoded, read, sums, per_product = lqf.data.images.decoded, [], [], []
     sum_, product = World.sum_, Reduced.product
@@ -121,12 +110,13 @@ def worked(world: World) -> str:
     )
 
 
-def run(words: list[str], cwd: Path, processes: int = 0) -> subprocess.CompletedProcess[str]:
-    """Python with these words, started so many times by torchrun."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes else []
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, *words]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200)
+def work() -> int:
+    """One of the processes; the first one writes what they found."""
+    with joined("cpu") as world:
+        result = worked(world)
+        if world.rank == 0:
+            Path("out.json").write_text(result)
+    return 0
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +127,7 @@ def alone() -> dict[str, Any]:
 @pytest.fixture(scope="module", params=[2, 3])
 def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("many")
-    (folder / "worker.py").write_text(WORKER)
-    done = run(["worker.py", "out.json"], folder, request.param)
+    done = by_agent(work, [], folder, request.param)
     assert done.returncode == 0, done.stderr
     return request.param, json.loads((folder / "out.json").read_text())
 
@@ -196,26 +185,35 @@ def test_a_refusal_of_one_is_a_refusal_of_all(many: Any) -> None:
 LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]
 FIT = ["fit", "train", "-o", "run", *TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100", "--json"]
 DIES = """
-import os, sys
-from lqf.checkpoint import Checkpoint
-from lqf.cli import main
-from lqf.solvers.reduced import Reduced
-rank, how, calls, product, save = int(sys.argv[1]), sys.argv[2], [], Reduced.product, Checkpoint.save
-
-def die(self, v):
-    calls.append(1)
-    if len(calls) == 4 and int(os.environ["RANK"]) == rank:
-        if how == "raise":
-            raise RuntimeError("no room")
-        os.kill(os.getpid(), int(how))
-    return product(self, v)
-
-def eager(self, vectors, state, force=False):
-    save(self, vectors, state, force=force or rank == 0)
-
-Reduced.product, Checkpoint.save = die, eager
-sys.exit(main(sys.argv[3:]))
+import sys
+from test_distributed import dying
+sys.exit(dying(*sys.argv[1:]))
 """
+
+
+def dying(rank: str, how: str, *words: str) -> int:
+    """`lqf` in a process that is lost in its fourth product if it has this number, with a checkpoint left."""
+    calls, product, save = [], Reduced.product, Checkpoint.save
+
+    def die(self: Reduced, v: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 4 and os.environ["RANK"] == rank:
+            if how == "raise":
+                raise RuntimeError("no room")
+            os.kill(os.getpid(), int(how))
+        return product(self, v)
+
+    def eager(self: Checkpoint, vectors: Any, state: Any, force: bool = False) -> None:
+        save(self, vectors, state, force=force or rank == "0")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reduced, "product", die)
+        patch.setattr(Checkpoint, "save", eager)
+        return main(list(words))
+
+
+def lqf(*words: str) -> int:
+    return main(list(words))
 
 
 @pytest.fixture
@@ -231,15 +229,13 @@ def scores(folder: Path) -> list[float]:
     return model.predict_proba(folder / "test").flatten().tolist()
 
 
-def lost(folder: Path, rank: int, how: object, processes: int = 3) -> subprocess.CompletedProcess[str]:
-    """A fit in which one process is lost in its fourth product, with a checkpoint left."""
-    done = run(["dies.py", str(rank), str(how), *FIT], folder, processes)
+def is_lost(done: subprocess.CompletedProcess[str], folder: Path) -> None:
+    """A fit in which one process was lost ended, with a checkpoint and the way on."""
     assert done.returncode != 0
     assert not (folder / "run").exists()
     assert (folder / "run.checkpoint").exists(), done.stderr
     assert "To continue:\n  torchrun … -m lqf fit train" in done.stderr
     assert "--resume" in done.stderr
-    return done
 
 
 def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
@@ -249,10 +245,11 @@ def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
     assert main(FIT) == 0
     expected = scores(folder)
     (folder / "run").rename(folder / "plain")
-    done = lost(folder, 1, int(signal.SIGKILL))
+    done = torchrun(["dies.py", "1", str(int(signal.SIGKILL)), *FIT], folder, 3)
+    is_lost(done, folder)
     assert done.stdout.count("\n") == 1
     assert "run.checkpoint" in json.loads(done.stdout)["error"]
-    done = run(["-m", "lqf", *FIT, "--resume"], folder, 2)
+    done = torchrun(["-m", "lqf", *FIT, "--resume"], folder, 2)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("resuming after") == 1
     result = json.loads(done.stdout)
@@ -263,17 +260,21 @@ def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
 
 
 def test_a_process_that_stops_says_why_by_the_first_one(folder: Path) -> None:
-    done = lost(folder, 1, "raise", 2)
+    done = by_agent(dying, ["1", "raise", *FIT], folder, 2)
+    is_lost(done, folder)
     assert done.stderr.count("lqf: ") == 1
     assert json.loads(done.stdout)["error"].startswith("process 2 of 2 stopped (RuntimeError: no room); what was")
 
 
 def test_when_the_first_process_dies_the_second_speaks_and_the_last_checkpoint_counts(folder: Path) -> None:
-    assert "another of the 2 processes ended" in lost(folder, 0, int(signal.SIGKILL), 2).stderr
+    done = by_agent(dying, ["0", str(int(signal.SIGKILL)), *FIT], folder, 2)
+    is_lost(done, folder)
+    assert "another of the 2 processes ended" in done.stderr
 
 
 def test_a_wrong_path_is_refused_once(folder: Path) -> None:
-    done = run(["-m", "lqf", "fit", "nowhere", "-o", "run", "--device", "cpu", "--json"], folder, 2)
+    words = ["fit", "nowhere", "-o", "run", "--device", "cpu", "--json"]
+    done = by_agent(lqf, words, folder, 2)
     assert done.returncode != 0
     assert "`nowhere` is not there" in json.loads(done.stdout)["error"]
     assert done.stderr.count("`nowhere` is not there") == 1

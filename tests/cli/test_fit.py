@@ -17,9 +17,9 @@ from lqf.settings import CHOICES
 PROMISED = {"n", "classes", "solver", "weight_decay", "loo_error", "loo_level", "relative_residual", "seconds", "run"}
 
 
-@pytest.mark.parametrize("solver", ["auto", "head", "pcg"])
-def test_json_has_what_is_promised_and_stdout_nothing_else(lqf, photos, solver):
-    called = lqf("fit", photos / "train", "-o", "run", *TINY, "--solver", solver, "--json")
+@pytest.mark.parametrize("options", ["--solver auto", "--solver head", "--solver pcg --linearize final"])
+def test_json_has_what_is_promised_and_stdout_nothing_else(lqf, photos, options):
+    called = lqf("fit", photos / "train", "-o", "run", *TINY, *options.split(), "--json")
     assert called.code == 0, called.err
     result = called.json
     assert result.keys() >= PROMISED
@@ -127,7 +127,8 @@ def test_damaged_images_are_listed_and_skipped_or_refused(lqf, photos):
 
 
 def test_every_automatic_choice_is_told_in_one_line(lqf, photos):
-    called = lqf("fit", photos / "train", "-o", "run", *TINY, "--size", 64, "--pool-channels", 8)
+    options = ["--size", 64, "--pool-channels", 8, "--linearize", "final"]
+    called = lqf("fit", photos / "train", "-o", "run", *TINY, *options)
     assert called.code == 0, called.err
     lines = called.out.split("Chosen by leave-one-out:\n")[1].split("\n\n")[0].splitlines()
     assert [line.strip().partition(":")[0] for line in lines] == [

@@ -1,6 +1,5 @@
 """Ctrl-C, SIGTERM and kill -9 during a solve: what was checkpointed is kept, and --resume reaches the same optimum."""
 
-import json
 import os
 import signal
 import subprocess
@@ -103,19 +102,18 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_process_continues(photos, tmp_path, number):
+def test_a_killed_process_continues(lqf, photos, number):
     fit = ["fit", str(photos / "train"), "-o", "run", *SOLVE, "--json"]
-    killed = _python("-c", SUICIDE, str(int(number)), *fit, cwd=tmp_path)
+    killed = _python("-c", SUICIDE, str(int(number)), *fit)
     assert killed.returncode == (-9 if number == signal.SIGKILL else 130), killed.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {"run.checkpoint"}
-    done = _python("-m", "lqf", *fit, "--resume", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "resuming" in done.stderr
-    assert json.loads(done.stdout)["converged"]
-    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+    assert {path.name for path in Path().iterdir()} == {"run.checkpoint"}
+    called = lqf(*fit, "--resume")
+    assert called.code == 0, called.err
+    assert "resuming" in called.err
+    assert called.json["converged"]
+    assert {path.name for path in Path().iterdir()} == {"run"}
 
 
-def _python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def _python(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *words]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=200)

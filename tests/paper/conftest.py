@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ def folder(where: Path, per_class: int = 5, seed: int = 0) -> Path:
     photos(where / "train", per_class, seed=2 * seed, classes=CLASSES)
     photos(where / "test", 3, seed=2 * seed + 1, classes=CLASSES)
     return where
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _libraries_are_no_garbage() -> None:
+    """After every cell garbage is collected; what was imported need not be looked through each time."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

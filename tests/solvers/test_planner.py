@@ -15,7 +15,7 @@ from lqf.linearize import Linearization
 from lqf.model import LinearModel
 from lqf.objective import Problem
 from lqf.solvers.planner import Plan, cost_dense, cost_pcg, kernel_seconds, plan, rows_kept, sweep_seconds, ways_back
-from lqf.solvers.rates import Factor, PowerLaw, Rates, layer_sizes
+from lqf.solvers.rates import Factor, PowerLaw, Rates, device_rates, layer_sizes
 from problems import problem
 
 SPEEDS = ("forward_rows", "backward_rows", "product_rows", "curvature_rows", "gradient_rows", "flops", "fast_flops")
@@ -171,11 +171,24 @@ def test_without_a_number_the_free_memory_counts(monkeypatch: pytest.MonkeyPatch
 
 def test_rates_are_measured_without_touching_the_random_numbers() -> None:
     p = problem(heads=2, n=5)
+    device_rates.cache_clear()
     before = torch.get_rng_state()
     measured = Rates.measure(p)
     assert min(getattr(measured, name) for name in SPEEDS) > 0
     assert 0 < measured.eigh(10) < measured.eigh(100)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_device_itself_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr("lqf.solvers.rates.eigh_law", lambda like: seen.append(like) or PowerLaw(1.0, 10))
+    device_rates.cache_clear()
+    first, again = Rates.measure(problem()), Rates.measure(problem("convnet", n=5))
+    assert (again.flops, again.fast_flops, again.eigh) == (first.flops, first.fast_flops, first.eigh)
+    assert len(seen) == 1
+    device_rates(torch.device("cpu"), torch.float32, torch.get_num_threads())
+    assert [like.dtype for like in seen] == [torch.float64, torch.float32]
+    device_rates.cache_clear()  # the next one measures again
 
 
 @pytest.mark.parametrize("asked", ["auto", "dense", "pcg", "sgd"])

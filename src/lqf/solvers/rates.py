@@ -1,7 +1,8 @@
 """What a device does in a second, measured on a few rows of the problem itself.
 
 Everything that a fit repeats is timed once: the sweeps of a product, the K-FAC pass, per-sample gradients, matrix
-products, eigendecompositions. A second or two of measuring on a CPU; the global random state is left alone.
+products, eigendecompositions. A second or two of measuring on a CPU; the global random state is left alone. What
+belongs to the device alone is timed once in a process: steps, folds and experiments fit the same network many times.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -114,7 +116,7 @@ class Rates:
         draws = min(draws, problem.model.n_outputs)
         n = min(len(x), 32 if cuda else 4)
         x, u = x[:n], problem.model.to_features(ones, fold)[:n]
-        flops, fast_flops = multiply_adds(problem.targets, fast=False), multiply_adds(problem.targets, fast=True)
+        flops, fast_flops, eigh = device_rates(problem.targets.device, problem.targets.dtype, torch.get_num_threads())
         untraced = torch.zeros(n, dtype=torch.bool, device=x.device)
         piece = Piece(x, problem.weights[:n], u.expand(draws, *u.shape), untraced)
         curvature = seconds(lambda: Sums(tape).add(piece)) / n + missing_work(factors, n, draws) / flops
@@ -127,7 +129,7 @@ class Rates:
             gradient_rows=1 / max(gradient - backward / 3, 0.1 * gradient),  # a third of it is the way forward
             flops=flops,
             fast_flops=fast_flops,
-            eigh=eigh_law(problem.targets),
+            eigh=eigh,
             factors=factors,
             draws=draws,
             saved_bytes=saved,
@@ -209,6 +211,13 @@ def gradient_seconds(problem: Problem, tape: Tape, x: Tensor, u: Tensor) -> floa
     out = problem.targets.new_empty(n, 1, sum(p.size for p in group))
     with matmul_precision(fast=False):
         return seconds(lambda: gradients(tape, group, x[:n], u[None, :n], out)) / n
+
+
+@cache
+def device_rates(device: torch.device, dtype: torch.dtype, threads: int) -> tuple[float, float, PowerLaw]:
+    """Multiply-adds a second without and with TF32, and eigendecompositions, by so many threads; of every problem."""
+    like = torch.empty(0, dtype=dtype, device=device)
+    return multiply_adds(like, fast=False), multiply_adds(like, fast=True), eigh_law(like)
 
 
 def multiply_adds(like: Tensor, fast: bool) -> float:
