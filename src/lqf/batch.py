@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from lqf.layers import NormLayer, Tape
 from lqf.linearize import Linearization
 
 MOST = 128
@@ -27,6 +28,14 @@ def saved_bytes(body: Linearization, row: Tensor) -> int:
     with torch.enable_grad(), saved_tensors_hooks(note, lambda t: t):
         body.call({n: w.requires_grad_() for n, w in body.weights().items()}, row)
     return sum(kept.values())
+
+
+def pass_bytes(tape: Tape, row: Tensor) -> tuple[int, int, int]:
+    """Of one row (1, …): what the pass forward saves, all layers' outputs, and the largest layer's input patches."""
+    _, records = tape.record(row)
+    outputs = sum(r.y.numel() * r.y.element_size() for r in records)
+    patches = [r.layer.patches(r.a) for r in records if not isinstance(r.layer, NormLayer)]
+    return saved_bytes(tape.body, row), outputs, max((a.numel() * a.element_size() for a in patches), default=0)
 
 
 def rows_that_fit(body: Linearization, row: Tensor, free: int, most: int = MOST) -> int:

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.batch import pass_bytes
 from lqf.layers import Layer, NormLayer, Tape
+from lqf.memory import available_bytes
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
@@ -91,15 +93,17 @@ def body_kernel(
     every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)))
     mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
     groups = list(grouped(mine, per_gradient))
+    sizes = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
     kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
     with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
         for group in groups:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
+            step = rows_at_a_time(inputs.batch_size, min(TOGETHER, per_row), sizes, rows.device)
             done = 0  # batches come in the order of the rows
             for index, x in inputs.batches():
                 with matmul_precision(fast=per_row > 1 and not joint):
-                    gradients(tape, group, x, cotangents(index), rows[done : done + len(x)])
+                    gradients(tape, group, x, cotangents(index), rows[done : done + len(x)], step)
                 done += len(x)
                 stage.advance(len(x))
             for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
@@ -108,14 +112,25 @@ def body_kernel(
     return world.sum_(kernel)
 
 
-def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor) -> None:
-    """Write the gradients of one batch into ``out`` (B, R, group size).
+def rows_at_a_time(batch: int, together: int, sizes: tuple[int, int, int], device: torch.device) -> int:
+    """Rows of a batch whose gradients are made together.
 
-    Some of the R are made together, so that a layer's patches are laid out once for all of them; on a CPU the batch is
-    cut accordingly, and the gradients at the layers' outputs take no more memory than those of one r for all of it.
+    On a CPU the gradients at the layers' outputs take no more memory than one r for all of the batch; on a GPU, which
+    is faster with many rows, no more than half of what is free beside the Jacobian.
+    """
+    if device.type != "cuda":
+        return -(-batch // together)
+    saved, outputs, patches = sizes
+    return max(1, min(batch, available_bytes(device) // 2 // max(1, saved + together * outputs + 2 * patches)))
+
+
+def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, step: int | None = None) -> None:
+    """Write the gradients of one batch into ``out`` (B, R, group size), ``step`` rows at a time (default: what fits).
+
+    Some of the R are made together, so that a layer's patches are laid out once for all of them.
     """
     together = min(TOGETHER, len(us))
-    step = len(x) if x.is_cuda else -(-len(x) // together)  # a GPU's batches are chosen with room for several
+    step = step or rows_at_a_time(len(x), together, pass_bytes(tape, x[:1]), x.device)
     for at in range(0, len(x), step):
         part = slice(at, at + step)
         _write(tape, group, x[part], us[:, part], out[part], together)

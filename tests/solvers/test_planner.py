@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from cases import images
+from lqf.batch import pass_bytes
 from lqf.errors import LQFError
 from lqf.fast.keeping import KEPT_SHARE
 from lqf.layers import Tape
@@ -15,7 +16,7 @@ from lqf.linearize import Linearization
 from lqf.model import LinearModel
 from lqf.objective import Problem
 from lqf.solvers.planner import Plan, cost_dense, cost_pcg, kernel_seconds, plan, rows_kept, sweep_seconds, ways_back
-from lqf.solvers.rates import Factor, PowerLaw, Rates, device_rates, layer_sizes
+from lqf.solvers.rates import Factor, PowerLaw, Rates, device_rates, layer_factors
 from problems import problem
 
 SPEEDS = ("forward_rows", "backward_rows", "product_rows", "curvature_rows", "gradient_rows", "flops", "fast_flops")
@@ -156,7 +157,8 @@ def test_activations_count_by_the_batch() -> None:
 
 def test_layer_sizes_are_those_of_the_network() -> None:
     body = problem("convnet").model.body
-    factors, saved, outputs, patches = layer_sizes(Tape(body, images(2)), images(1))
+    tape = Tape(body, images(2))
+    factors, (saved, outputs, patches) = layer_factors(tape, images(1)), pass_bytes(tape, images(1))
     assert factors[0] == Factor(groups=1, p=2 * 9, o=4, positions=9)
     assert factors[1] == Factor(groups=2, p=2 * 9 + 1, o=2, positions=9)
     assert len(factors) == 4

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from lqf.curvature.preconditioner import KFAC_SAMPLES, MOMENT_DRAWS, MOMENT_SAMPLES, TRACE_SAMPLES
 from lqf.errors import LQFError
 from lqf.fast.keeping import KEPT_SHARE
+from lqf.gram import TOGETHER
 from lqf.kernels import RATIOS
 from lqf.memory import available_bytes, human
 from lqf.objective import Problem
@@ -115,7 +116,7 @@ def cost_dense(problem: Problem, rates: Rates, memory: int) -> Plan:
         "weight decay": choice_seconds(rates, m, columns=1, block=c),
         "solve": rates.eigh(m) + n * (2 / rates.backward_rows + 1 / rates.product_rows),
     }
-    size = kernels + held + _batch_bytes(problem, rates, 1)
+    size = kernels + held + _gradient_bytes(problem, rates, c, memory - kernels - held)
     return _plan("dense", stages, size, held)
 
 
@@ -139,7 +140,7 @@ def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASS
         stages["leave-one-out"] = folds * rows * (REFIT_PRODUCTS + 1) * product
     item, factors = problem.targets.element_size(), factor_bytes(problem, rates)
     size = max(
-        held + 6 * 8 * m * m + _batch_bytes(problem, rates, 1),
+        held + 6 * 8 * m * m + _gradient_bytes(problem, rates, draws, memory - 6 * 8 * m * m - held),
         2 * factors + _batch_bytes(problem, rates, rates.draws),
         factors + 8 * item * problem.size + _batch_bytes(problem, rates, 0) + kept * rates.kept_bytes,
     )
@@ -239,6 +240,13 @@ def kfac_solve_seconds(rates: Rates) -> float:
 def factor_bytes(problem: Problem, rates: Rates) -> int:
     """K-FAC's bases and eigenvalues."""
     return sum(f.groups * (f.p**2 + f.o**2 + f.o * f.p) for f in rates.factors) * problem.targets.element_size()
+
+
+def _gradient_bytes(problem: Problem, rates: Rates, per_row: int, free: int) -> int:
+    """A batch's pass while per-sample gradients are made of it: see `lqf.gram.rows_at_a_time`."""
+    if not problem.targets.is_cuda:
+        return _batch_bytes(problem, rates, 1)
+    return min(_batch_bytes(problem, rates, min(TOGETHER, per_row)), free // 2)
 
 
 def _batch_bytes(problem: Problem, rates: Rates, gradients: int) -> int:

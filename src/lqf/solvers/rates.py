@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.batch import saved_bytes
+from lqf.batch import pass_bytes
 from lqf.curvature.kfac import Piece, Sums
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
@@ -112,7 +112,7 @@ class Rates:
             backward = seconds(lambda: model.body_adjoint(x, ones, fold)) / len(x)
             kept = kept_rates(model, x, v, ones, fold) if cuda else {}
         tape = Tape(body, x[:2])
-        factors, saved, outputs, patches = layer_sizes(tape, x[:1])
+        factors, (saved, outputs, patches) = layer_factors(tape, x[:1]), pass_bytes(tape, x[:1])
         draws = min(draws, problem.model.n_outputs)
         n = min(len(x), 32 if cuda else 4)
         x, u = x[:n], problem.model.to_features(ones, fold)[:n]
@@ -184,16 +184,13 @@ def seconds(function: Callable[[], object], repeats: int = 1) -> float:
     return best
 
 
-def layer_sizes(tape: Tape, x: Tensor) -> tuple[tuple[Factor, ...], int, int, int]:
-    """Factors of all layers; bytes that one row's pass saves, all layers' outputs and the largest layer's patches."""
-    saved, (_, records) = saved_bytes(tape.body, x), tape.record(x)
-    outputs = sum(r.y.numel() * r.y.element_size() for r in records)
-    factors, largest = [], 0
-    for r in (r for r in records if not isinstance(r.layer, NormLayer)):
+def layer_factors(tape: Tape, x: Tensor) -> tuple[Factor, ...]:
+    """The sizes of all layers' Kronecker factors, from one row."""
+    factors = []
+    for r in (r for r in tape.record(x)[1] if not isinstance(r.layer, NormLayer)):
         a, g = r.layer.patches(r.a), r.layer.grads(r.y.detach())
-        largest = max(largest, a.numel() * a.element_size())
         factors.append(Factor(a.shape[1], a.shape[2] + bool(r.layer.bias), g.shape[2], a.shape[3]))
-    return tuple(factors), saved, outputs, largest
+    return tuple(factors)
 
 
 def missing_work(factors: tuple[Factor, ...], rows: int, draws: int) -> float:
@@ -210,7 +207,7 @@ def gradient_seconds(problem: Problem, tape: Tape, x: Tensor, u: Tensor) -> floa
     group = parts(tape, size)
     out = problem.targets.new_empty(n, 1, sum(p.size for p in group))
     with matmul_precision(fast=False):
-        return seconds(lambda: gradients(tape, group, x[:n], u[None, :n], out)) / n
+        return seconds(lambda: gradients(tape, group, x[:n], u[None, :n], out, n)) / n
 
 
 @cache
