@@ -46,7 +46,8 @@ def check(args: argparse.Namespace, backbone_name: str, n: int, classes: int, si
     head = fit.closed_form_head(features)
     problem = fit.problem(fit.point(head, 1.0))
     with measured(device) as planning:
-        rates = Rates.measure(problem, fit.engine.fast(problem), draws_for(fit.settings.draws, n))
+        exact = fit.engine.measured(problem)
+        rates = Rates.measure(problem, fit.engine.fast(problem), exact, draws=draws_for(fit.settings.draws, n))
     memory = available_bytes(device)
     chosen = plan(problem, solver, rates, memory)
     actual: dict[str, float] = {}

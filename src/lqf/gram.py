@@ -96,6 +96,8 @@ def body_kernel(
     sizes = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
     kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
+    if kernel.is_cuda:
+        torch.cuda.empty_cache()  # the Jacobian is one large block; what is free in pieces cannot hold it
     with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
         for group in groups:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))

@@ -11,7 +11,7 @@ from lqf.choose_pooling import Pooled
 from lqf.curvature import KFAC
 from lqf.curvature.preconditioner import draws_for
 from lqf.fast.engine import Engine
-from lqf.fast.keeping import KEPT_SHARE, keep_activations, release_activations
+from lqf.fast.keeping import KEPT_SHARE, keep_activations
 from lqf.featured import Featured
 from lqf.folds import stratified_folds
 from lqf.iterate import Iterate
@@ -105,7 +105,8 @@ class Stages(Featured):
     def plan(self, problem: Problem) -> Plan:
         """Solver and cost, by timing this process."""
         draws = draws_for(self.settings.draws, len(self.images))
-        rates = Rates.measure(problem, self.engine.fast(problem), draws).together(self.world.size)
+        fast, exact = self.engine.fast(problem), self.engine.measured(problem)
+        rates = Rates.measure(problem, fast, exact, draws=draws).together(self.world.size)
         refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
         return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
 
@@ -193,9 +194,7 @@ class Stages(Featured):
             way = way_to_leave_out(self.settings.loo, ready.kernels, len(self.images), can_refit=can)
             if way == "folds" and solved.fast is not None:
                 every = self.settings.loo == "folds"
-                loo = self.refits(solved.fast, ready.pooled.head, ready.choice.mu, solved.kfac, every=every)
-                release_activations(solved.fast)
-                return loo
+                return self.refits(solved.fast, ready.pooled.head, ready.choice.mu, solved.kfac, every=every)
             if way != "kernel":
                 return None
             return from_kernels(ready.kernels, ready.choice, self.rows, self.loo_bias(ready))

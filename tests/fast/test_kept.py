@@ -1,5 +1,8 @@
 """Products of a batch whose activations are kept are those of any other batch, without the primal."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -134,3 +137,19 @@ def test_recorded_products_of_several_batches(name: str) -> None:
     after = [both(x, v) for x in batches for v in vectors]
     for a, b in zip(after, before, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_is_kept_is_freed_with_the_body(recorded: bool) -> None:
+    x = images(6)
+    body = fast(network("convnet"), x, recorded=recorded)
+    assert body.keep(x) > 0
+    products(body, x)
+    kept, gone = weakref.ref(body._kept[id(x)].primal), weakref.ref(body)
+    gc.disable()
+    try:
+        del body
+        assert gone() is None  # without a search for cycles
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -126,7 +126,14 @@ def test_rows_whose_activations_are_kept_are_passed_over_faster() -> None:
     assert rows_kept(14, RATES, LARGE) == 0
     some, none = (cost_pcg(problem(n=14), r, LARGE) for r in (kept, RATES))
     assert cost_pcg(problem(n=14), replace(kept, kept_bytes=10**6), LARGE).bytes > 14 * 10**6 > some.bytes
-    assert none.stages["solve"] - some.stages["solve"] == pytest.approx(12 * 14 / 200 + 13 * 14 * 3 / 400 - 14 / 50)
+    assert none.stages["solve"] - some.stages["solve"] == pytest.approx(12 * 14 / 200 + 14 * 14 * 3 / 400 - 14 / 50)
+
+
+def test_true_residuals_take_as_long_as_the_exact_type_does() -> None:
+    slow, p = rates(exact_rows=2.0), problem(n=14)
+    for cost, sweeps in ((cost_pcg, 1), (cost_dense, 1 + 5 / 6)):
+        more = cost(p, slow, LARGE).stages["solve"] - cost(p, RATES, LARGE).stages["solve"]
+        assert more == pytest.approx(sweeps * (14 / 2 - 14 / 50))
 
 
 def test_a_jacobian_that_does_not_fit_is_made_in_several_passes() -> None:

@@ -47,7 +47,7 @@ class Engine:
 
     def measured(self, problem: Problem) -> Problem:
         """The same problem in the same floating-point type, for a few exact residuals."""
-        return problem.with_body(FastLinearization(self.body, self.example.dtype, self.example, recorded=False))
+        return problem.with_body(self._exact)
 
     def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
         """The same problem with faster passes, for many products; of a narrow type twice as many rows at a time."""
@@ -76,6 +76,10 @@ class Engine:
         if self.settings.precision == "auto" and self.example.is_cuda and own == torch.float32:
             return torch.float16
         return NARROW.get(self.settings.precision, own)
+
+    @cached_property
+    def _exact(self) -> FastLinearization:
+        return FastLinearization(self.body, self.example.dtype, self.example, recorded=False)
 
     @cached_property
     def _eager(self) -> FastLinearization:

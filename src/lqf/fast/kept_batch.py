@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -34,15 +35,15 @@ class KeptBatch:
     """
 
     def __init__(self, body: FastLinearization, given: Tensor, x: Tensor, shared: Shared):
-        self.body, self.given, self.x, self.shared = body, given, x, shared
+        self._body = ref(body)  # which holds this: no cycle, so that all of it is freed with the body
+        self.given, self.x, self.shared = given, x, shared
         self.primal = Primal([x, *body.module.parameters(), *body.module.buffers()])
         z = self.primal.watch(lambda: body.call(body.weights(), x))
         again = body.call(body.weights(), x)
         if float((z - again).abs().max()) > 64 * torch.finfo(z.dtype).eps * float(again.abs().max()):
             raise CannotKeep("the network relies on overwriting an activation")
         self.u = torch.zeros_like(z)
-        self._forward: Bound = self._tangents
-        self._backward: Bound = self._gradients
+        self._recorded: tuple[Bound, Bound] | None = None
         if x.is_cuda:
             self._record()
 
@@ -51,17 +52,24 @@ class KeptBatch:
             with aside(self.x.device):
                 self._tangents(), self._gradients()
             self.shared.warm = True
-        self._forward = cuda_graph(self._tangents, self.shared.pool)
-        self._backward = cuda_graph(self._gradients, self.shared.pool)
+        pool = self.shared.pool
+        self._recorded = cuda_graph(self._tangents, pool), cuda_graph(self._gradients, pool)
 
     def forward(self) -> tuple[Tensor, ...]:
         """z and J·v for the v that the body has loaded."""
-        return self._forward()
+        return self._recorded[0]() if self._recorded else self._tangents()
 
     def backward(self, u: Tensor) -> tuple[Tensor, ...]:
         """Jᵀ·u, until the next call for any batch."""
         self.u.copy_(u)
-        return self._backward()
+        return self._recorded[1]() if self._recorded else self._gradients()
+
+    @property
+    def body(self) -> FastLinearization:
+        """Makes the passes."""
+        body = self._body()
+        assert body is not None
+        return body
 
     def _tangents(self) -> tuple[Tensor, Tensor]:
         return self.body.forward_pass(self.x, self.primal)

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -83,11 +84,10 @@ class FastLinearization(Linearization):
             self.merged = absorb(module, norms, self._cast(example[:2]))
             if self.format == torch.channels_last:
                 as_products(module)
-        forward: Passes = self.forward_pass
-        backward: Passes = self.backward_pass
+        forward, backward = _loosely(self.forward_pass), _loosely(self.backward_pass)
         if compiled:
-            forward = Captured(self._compilable_jvp, say, otherwise=forward)
-            backward = Captured(self._compilable_pull, say, otherwise=backward)
+            forward = Captured(_loosely(self._compilable_jvp), say, otherwise=forward)
+            backward = Captured(_loosely(self._compilable_pull), say, otherwise=backward)
         self._loaded: _Loaded | None = None
         self._kept: dict[int, KeptBatch] = {}
         self._shared: Shared | None = None
@@ -277,6 +277,18 @@ def _converted(module: nn.Module, dtype: torch.dtype, *, kernels: bool) -> tuple
         if t.is_floating_point():
             t.data = t.data.to(torch.promote_types(dtype, torch.float32) if id(t) in kept else dtype)
     return module, norms
+
+
+def _loosely(method: Passes) -> Passes:
+    """The method without a hold on its object: recordings are freed with it, not when cycles are next sought."""
+    ref = WeakMethod(method)
+
+    def call(*args: Tensor) -> tuple[Tensor, ...]:
+        bound = ref()
+        assert bound is not None
+        return bound(*args)
+
+    return call
 
 
 def _reorder(module: nn.Module, format: torch.memory_format) -> None:

@@ -18,7 +18,7 @@ from lqf.gram import TOGETHER
 from lqf.kernels import RATIOS
 from lqf.memory import available_bytes, human
 from lqf.objective import Problem
-from lqf.solvers.rates import Factor, Rates, require_body
+from lqf.solvers.rates import FUSED, Factor, Rates, require_body
 
 __all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
 
@@ -114,7 +114,7 @@ def cost_dense(problem: Problem, rates: Rates, memory: int) -> Plan:
     stages = {
         "kernel": kernel_seconds(problem, rates, n, c, held, rates.flops, joint=True),
         "weight decay": choice_seconds(rates, m, columns=1, block=c),
-        "solve": rates.eigh(m) + n * (2 / rates.backward_rows + 1 / rates.product_rows),
+        "solve": rates.eigh(m) + (2 / 2 + FUSED) * exact_seconds(n, rates),
     }
     size = kernels + held + _gradient_bytes(problem, rates, c, memory - kernels - held)
     return _plan("dense", stages, size, held)
@@ -127,12 +127,12 @@ def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASS
     held = jacobian_bytes(problem, m * draws, memory - 6 * 8 * m * m)
     kept = rows_kept(n, rates, memory)
     forward, backward = sweep_seconds(n, kept, rates)
-    product = forward + backward + kfac_solve_seconds(rates)
+    product, keeping = forward + backward + kfac_solve_seconds(rates), kept / rates.keeping_rows if kept else 0.0
     stages = {
         "kernel": kernel_seconds(problem, rates, m, draws, held, rates.fast_flops, joint=False),
         "weight decay": choice_seconds(rates, m, columns=c, block=1),
         "curvature": curvature_seconds(rates, min(n, KFAC_SAMPLES)),
-        "solve": (passes - 3) * product + 2 * backward + forward + (kept / rates.keeping_rows if kept else 0.0),
+        "solve": (passes - 2) * product + 2 * backward + exact_seconds(n, rates) + keeping,
     }
     if refits:
         folds = min(REFITS, math.ceil(REFITS * ENOUGH / n))
@@ -198,6 +198,11 @@ def ways_back(factors: tuple[Factor, ...], passes: int) -> float:
 def rows_kept(n: int, rates: Rates, memory: int) -> int:
     """Rows whose activations are kept between products."""
     return min(n, int(KEPT_SHARE * memory) // rates.kept_bytes) if rates.kept_bytes else 0
+
+
+def exact_seconds(n: int, rates: Rates) -> float:
+    """Of one sweep each way for a true residual."""
+    return n / rates.exact_rows if rates.exact_rows else n / rates.forward_rows + n / rates.backward_rows
 
 
 def sweep_seconds(n: int, kept: int, rates: Rates) -> tuple[float, float]:

@@ -75,6 +75,7 @@ class Rates:
         saved_bytes: what a row's forward pass keeps for the way back.
         output_bytes: outputs of all layers for a row.
         patch_bytes: the largest layer's input patches for a row.
+        exact_rows: rows of J·v and Jᵀu in the exact type, one after the other; 0 where that is what products do, too.
         kept_forward_rows, kept_backward_rows: rows of J·v and of Jᵀu whose activations are kept.
         kept_bytes: what that takes for a row; 0 where none are kept.
         keeping_rows: rows a second whose activations are computed and recorded to be kept.
@@ -93,14 +94,24 @@ class Rates:
     saved_bytes: int = 0
     output_bytes: int = 0
     patch_bytes: int = 0
+    exact_rows: float = 0.0
     kept_forward_rows: float = 0.0
     kept_backward_rows: float = 0.0
     kept_bytes: int = 0
     keeping_rows: float = 0.0
 
     @classmethod
-    def measure(cls, problem: Problem, fast: Problem | None = None, draws: int = 4) -> Rates:
-        """Time everything on one small batch; ``fast``: the problem as the products of PCG see it."""
+    def measure(
+        cls, problem: Problem, fast: Problem | None = None, exact: Problem | None = None, *, draws: int = 4
+    ) -> Rates:
+        """Time everything on one small batch.
+
+        Args:
+            problem: what will be solved.
+            fast: as the products of PCG see it.
+            exact: as its residuals and the dense dual see it, where that is slower: on a GPU.
+            draws: gradients per row in the K-FAC pass.
+        """
         require_body(problem)
         cuda = problem.targets.is_cuda
         x = problem.inputs.example((fast or problem).inputs.batch_size if cuda else 8)
@@ -111,6 +122,7 @@ class Rates:
             forward = seconds(lambda: model.body_apply(x, v, fold)) / len(x)
             backward = seconds(lambda: model.body_adjoint(x, ones, fold)) / len(x)
             kept = kept_rates(model, x, v, ones, fold) if cuda else {}
+        exact_sweeps = sweeps(exact.model, x[: problem.inputs.batch_size], v, ones, fold) if exact and cuda else 0.0
         tape = Tape(body, x[:2])
         factors, (saved, outputs, patches) = layer_factors(tape, x[:1]), pass_bytes(tape, x[:1])
         draws = min(draws, problem.model.n_outputs)
@@ -135,13 +147,14 @@ class Rates:
             saved_bytes=saved,
             output_bytes=outputs,
             patch_bytes=patches,
+            exact_rows=1 / exact_sweeps if exact_sweeps else 0.0,
             **kept,
         )
 
     def together(self, processes: int) -> Rates:
         """Of so many processes that share the rows of a sweep; the rest each of them does alone."""
         shared = ["forward_rows", "backward_rows", "product_rows", "curvature_rows"]
-        shared += ["kept_forward_rows", "kept_backward_rows", "keeping_rows"]
+        shared += ["exact_rows", "kept_forward_rows", "kept_backward_rows", "keeping_rows"]
         return replace(self, **{name: processes * getattr(self, name) for name in shared})
 
 
@@ -158,6 +171,13 @@ def kept_rates(model: LinearModel, x: Tensor, v: Tensor, u: Tensor, fold: Tensor
     body.forget()
     rows = {"kept_forward_rows": 1 / forward, "kept_backward_rows": 1 / backward, "keeping_rows": len(x) / keeping}
     return rows | {"kept_bytes": used // len(x)}
+
+
+def sweeps(model: LinearModel, x: Tensor, v: Tensor, u: Tensor, fold: Tensor) -> float:
+    """Seconds a row of J·v and then Jᵀu without TF32."""
+    u, fold = u[: len(x)], fold[: len(x)]
+    with matmul_precision(fast=False):
+        return seconds(lambda: (model.body_apply(x, v, fold), model.body_adjoint(x, u, fold))) / len(x)
 
 
 def require_body(problem: Problem) -> None:
