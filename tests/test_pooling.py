@@ -161,3 +161,10 @@ def test_gradients_of_single_samples_for_weights_without_a_rule() -> None:
     for i in range(2):
         alone = body.layout.views(body.pull(x[i : i + 1], u[i : i + 1]))["1.gamma"]
         torch.testing.assert_close(grads[i], alone.flatten(), rtol=1e-9, atol=1e-9)
+
+
+def test_autocast_does_not_narrow_the_root() -> None:
+    x, pool = torch.randn(2, 6, 4, 4), BilinearPool(None, channels=6)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = pool(x)
+    assert torch.equal(narrow, pool(x))

@@ -51,11 +51,12 @@ class BilinearPool(nn.Module):
         return len(self.upper)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The features; computed in float32 at the least."""
+        """The features; computed in float32 at the least, under autocast too."""
         if self.reduction is not None:
             x = F.conv2d(x, self.reduction[:, :, None, None].to(x.dtype))
         wide = torch.promote_types(x.dtype, torch.float32)
-        s = covariance_root(x.flatten(2).to(wide))
+        with torch.autocast(x.device.type, enabled=False):
+            s = covariance_root(x.flatten(2).to(wide))
         z = s.flatten(1)[:, self.upper]
         return torch.where(self.diagonal, z, 2**0.5 * z).to(x.dtype)
 

@@ -33,6 +33,25 @@ def test_an_experiment(lqf: Callable[..., Called], photos: Path, monkeypatch: py
     assert "results/README.md" in shown.out
 
 
+def test_parts_side_by_side_and_results_without_computing(
+    lqf: Callable[..., Called], photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SCALES, "quick", replace(QUICK, least_steps=1, shots=(None,)))
+    words = ("paper", "nlft-mse", "--data", photos, "--out", "results", *WORDS)
+    first = lqf(*words, "--part", "1/2")
+    assert first.code == 0, first.err
+    assert "2 of 4 cells finished" in first.out
+    assert [p.name for p in Path("results").iterdir()] == ["cells"]
+    early = lqf(*words, "--finished")
+    assert early.code == 2
+    assert "2 of 4 cells are not in" in early.err
+    assert "4 of 4 cells finished" in lqf(*words, "--part", "2/2").out
+    monkeypatch.setattr("lqf.paper.run.Run._compute", lambda *_: pytest.fail("a cell was computed"))
+    shown = lqf(*words, "--finished")
+    assert shown.code == 0, shown.err
+    assert Path("results/nlft-mse.png").exists()
+
+
 def test_the_list(lqf: Callable[..., Called]) -> None:
     listed = lqf("paper", "list", "--json")
     assert "table1" in listed.json["experiments"]
@@ -44,6 +63,7 @@ def test_the_list(lqf: Callable[..., Called]) -> None:
     [
         (("tabel1", "--data", "x"), "there is no experiment `tabel1`; there are table1,"),
         (("table1",), "name the data: --data DIR"),
+        (("table1", "--data", "x", "--part", "3/2"), "--part is `3/2`; write I/K"),
         (("table1", "--data", "nowhere"), "has no folder `train`"),
     ],
 )

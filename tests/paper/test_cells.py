@@ -16,7 +16,7 @@ from lqf.errors import LQFError
 from lqf.paper import works
 from lqf.paper.cells import Cell, Store, key
 from lqf.paper.command import without_folders
-from lqf.paper.experiment import Results, Summary, Table, best
+from lqf.paper.experiment import Done, Results, Summary, Table, best
 from lqf.paper.experiments import EXPERIMENTS
 from lqf.paper.lab import Lab, Task, open_task
 from lqf.paper.run import Run, open_tasks
@@ -180,3 +180,12 @@ def test_work_registers_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(works, "WORKS", {})
     works.work("mine", version=3)(len)  # type: ignore[arg-type]
     assert works.WORKS == {"mine": Work(len, 3)}  # type: ignore[arg-type]
+
+
+def test_a_page_names_all_machines_and_days() -> None:
+    told = [
+        {"device": d, "date": day, "torch": t} for d, day, t in (("A", "2026-01-02", "1"), ("B", "2026-01-01", "2"))
+    ]
+    done = [Done(Cell("count", "x", {"k": k}), {}, 1.0, h) for k, h in enumerate((told[0], told[1], told[0]))]
+    assert Results([], SHORT, done).hardware() == {"device": "A, B", "date": "2026-01-01 to 2026-01-02", "torch": "1"}
+    assert Results([], SHORT, done[1:2]).hardware() == told[1]

@@ -28,6 +28,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--quick", action="store_true", default=False, help="the same as --grid quick: minutes, on a CPU"
     )
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="passes of the mini-batch methods")
+    parser.add_argument(
+        "--part",
+        metavar="I/K",
+        default=None,
+        help="compute only every K-th cell, from the I-th on, for K processes side by side",
+    )
+    parser.add_argument(
+        "--finished", action="store_true", default=False, help="compute nothing: write the results of finished cells"
+    )
     options.add_device(parser)
 
 
@@ -37,6 +46,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
     if args.name == "list":
         return {"experiments": {name: e.TITLE for name, e in EXPERIMENTS.items()}}
+    import torch
+
     from lqf.device import resolve_device
     from lqf.errors import LQFError
     from lqf.paper.command import Order, carry_out
@@ -51,15 +62,29 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         data=tuple(args.data),
         out=options.output_path(args.out),
         scale="quick" if args.quick else args.grid,
-        device=resolve_device(getattr(args, "device", "auto")),
+        device=torch.device("cpu") if args.finished else resolve_device(getattr(args, "device", "auto")),
+        part=parse_part(args.part) if args.part else None,
+        finished=args.finished,
         command=shlex.join(["lqf", *args.words]),
         **given,
     )
     return carry_out(order, progress)
 
 
+def parse_part(text: str) -> tuple[int, int]:
+    """From "2/4" to (2, 4)."""
+    from lqf.errors import LQFError
+
+    first, slash, of = text.partition("/")
+    if not (slash and first.isdigit() and of.isdigit() and 1 <= int(first) <= int(of)):
+        raise LQFError(f"--part is `{text}`; write I/K with I from 1 to K, such as 2/4")
+    return int(first), int(of)
+
+
 def show(result: dict[str, Any]) -> str:
     """The table, and where the rest is."""
+    if "of" in result:
+        return f"{result['cells']} of {counted(result['of'], 'cell')} finished; without --part the results are written"
     if "experiments" in result:
         return "\n".join(facts(list(result["experiments"].items())))
     lines = facts(

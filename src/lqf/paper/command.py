@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lqf.hardware import hardware
+from lqf.errors import LQFError
 from lqf.paper.cells import Store
 from lqf.paper.experiments import EXPERIMENTS
 from lqf.paper.lab import Lab
@@ -31,6 +31,8 @@ class Order:
         command: as it was typed.
         scale: a name of `SCALES`, or one's own.
         backbone, weights, size, epochs: instead of the scale's.
+        part: (I, K): compute every K-th cell, beginning with the I-th, and write no results.
+        finished: compute nothing; the results of cells that are all there, whatever device they were computed on.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Order:
     weights: str | None = None
     size: int | None = None
     epochs: int | None = None
+    part: tuple[int, int] | None = None
+    finished: bool = False
 
     @property
     def sized(self) -> Scale:
@@ -54,6 +58,20 @@ class Order:
 def without_folders(command: str) -> str:
     """A command line with the last part of every path alone, for a page that others read."""
     return shlex.join(Path(w).name if "/" in w else w for w in shlex.split(command))
+
+
+def use_finished(run: Run, lab: Lab) -> None:
+    """Let ``run`` find its cells under the kind of device that has computed all of them."""
+    missing = {}
+    for kind in ("cuda", "cpu"):
+        lab.device = torch.device(kind)
+        missing[kind] = run.missing()
+        if missing[kind] == 0:
+            return
+    raise LQFError(
+        f"{min(missing.values())} of {len(run.cells())} cells are not in `{run.store.folder}`; "
+        "run the experiment without --finished to compute them"
+    )
 
 
 def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
@@ -70,18 +88,22 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
         scale.test_per_class,
         progress,
     )
-    run = Run(experiment, open_tasks(order.data, lab), scale, store, progress)
+    run = Run(experiment, open_tasks(order.data, lab), scale, store, progress, order.part or (1, 1))
+    if order.finished:
+        use_finished(run, lab)
     try:
         results = run.results()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"interrupted; finished cells are kept in `{store.folder}`. To continue:\n  {order.command}"
         ) from None
-    summary = experiment.summarise(results)
     seconds = sum(d.seconds for d in results)
+    if order.part:
+        return {"experiment": order.name, "cells": len(results.done), "of": len(run.cells()), "seconds": seconds}
+    summary = experiment.summarise(results)
     told = {
         "command": without_folders(order.command),
-        "hardware": hardware(order.device),
+        "hardware": results.hardware(),
         "network": lab.network(leaky=False).name,
         "pixels": lab.preprocess.size,
         "seconds": seconds,

@@ -13,11 +13,12 @@ from lqf.paper.scale import Scale
 
 @dataclass(frozen=True)
 class Done:
-    """A finished cell: ``result`` is what its work returned, ``seconds`` what it took."""
+    """A finished cell: ``result`` is what its work returned, ``seconds`` what it took, ``hardware`` where."""
 
     cell: Cell
     result: dict[str, Any]
     seconds: float
+    hardware: dict[str, Any] = field(default_factory=dict)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -35,6 +36,13 @@ class Results:
 
     def __iter__(self) -> Iterator[Done]:
         return iter(self.done)
+
+    def hardware(self) -> dict[str, Any]:
+        """What all cells were computed on, by the last one of them: all devices, and the days from first to last."""
+        told = [d.hardware for d in self.done if d.hardware]
+        last = max(told, key=lambda h: h["date"])
+        devices, days = dict.fromkeys(h["device"] for h in told), sorted({h["date"] for h in told})
+        return {**last, "device": ", ".join(devices), "date": " to ".join(dict.fromkeys((days[0], days[-1])))}
 
     def where(self, *, work: str | None = None, data: str | None = None, **params: Any) -> list[Done]:
         """Cells of this work, of this data set and with these parameters."""

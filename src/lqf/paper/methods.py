@@ -94,10 +94,10 @@ def _nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Mode
 
 
 def _bilinear_nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
-    """MPN-COV: all weights, the channel reduction among them, through the root, which needs float32."""
+    """MPN-COV: all weights, the channel reduction among them, through the root, which is never narrow."""
     lab, net = task.lab, _pooled(task, False, pool_channels)
     net = replace(net, body=trained_reduction(copy.deepcopy(net.body)))
-    how = NLFT(seed=seed, precision="float32", **settings)
+    how = NLFT(seed=seed, precision="bf16" if lab.device.type == "cuda" else "float32", **settings)
     return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
 
 

@@ -31,6 +31,7 @@ class Run:
         scale: how much of it.
         store: where finished cells lie.
         progress: where to report.
+        part: (I, K): only every K-th cell is computed, beginning with the I-th of 1 … K.
     """
 
     experiment: Experiment
@@ -38,21 +39,38 @@ class Run:
     scale: Scale
     store: Store
     progress: Progress
+    part: tuple[int, int] = (1, 1)
 
     def results(self) -> Results:
-        """All cells, from the store where they are there; interrupted, what is finished stays."""
-        cells = list({str(c.describe()): c for c in self.experiment.cells(self.tasks, self.scale)}.values())
+        """All cells (of a part: those that are there), from the store where they are there.
+
+        Interrupted, what is finished stays.
+        """
+        cells = self.cells()
         known = [self.store.get(self.identity(c)) for c in cells]
         there = sum(r is not None for r in known)
         self.progress.say(f"{len(cells)} cells, {there} of them finished before")
-        done = []
-        with self.progress.stage("cells", total=len(cells) - there, unit="cells") as stage:
-            for k, (cell, record) in enumerate(zip(cells, known, strict=True)):
-                if record is None:
-                    record = self._compute(cell, f"{k + 1}/{len(cells)}")
+        first, of = self.part
+        wanted = [r is None and k % of == first - 1 for k, r in enumerate(known)]
+        with self.progress.stage("cells", total=sum(wanted), unit="cells") as stage:
+            for k, cell in enumerate(cells):
+                if wanted[k]:
+                    known[k] = self._compute(cell, f"{k + 1}/{len(cells)}")
                     stage.advance()
-                done.append(Done(cell, record["result"], record["seconds"]))
+        done = [
+            Done(cell, record["result"], record["seconds"], record["hardware"])
+            for cell, record in zip(cells, known, strict=True)
+            if record is not None
+        ]
         return Results(self.tasks, self.scale, done)
+
+    def cells(self) -> list[Cell]:
+        """All cells, each once."""
+        return list({str(c.describe()): c for c in self.experiment.cells(self.tasks, self.scale)}.values())
+
+    def missing(self) -> int:
+        """How many cells are not there."""
+        return sum(self.store.get(self.identity(c)) is None for c in self.cells())
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """All that the cell's result depends on; the data set by its contents, not by its name."""
