@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from lqf.fast.kept import keeping
 from lqf.fast.layer_norm import LayerNorm
 from lqf.fast.pointwise import Pointwise
+from lqf.fast.softmax import Softmax
 
 OUT_OF_PLACE: dict[Any, Callable[..., Tensor]] = {
     Tensor.__iadd__: torch.add,
@@ -23,9 +24,11 @@ OUT_OF_PLACE: dict[Any, Callable[..., Tensor]] = {
 }
 """Activations that are kept must not be overwritten; `KeptBatch` checks that nothing relies on it."""
 
+SOFTMAX: set[Any] = {F.softmax, torch.softmax, Tensor.softmax}
+
 
 class QuickOps(TorchFunctionMode):
-    """Inside, `F.layer_norm` is `LayerNorm` and, if they are ``merged``, `F.linear` is `Pointwise`.
+    """Inside, `F.layer_norm` is `LayerNorm`, softmax `Softmax` and, if they are ``merged``, `F.linear` is `Pointwise`.
 
     Args:
         kernels: whether Triton kernels may be used, which a tracer cannot follow.
@@ -45,6 +48,8 @@ class QuickOps(TorchFunctionMode):
             return self._layer_norm(*args, **kwargs)
         if func is F.linear and self.merged:
             return self._linear(*args, **kwargs)
+        if func in SOFTMAX:
+            return self._softmax(func, *args, **kwargs)
         return func(*args, **kwargs)
 
     def _layer_norm(
@@ -56,6 +61,13 @@ class QuickOps(TorchFunctionMode):
         eps: float = 1e-5,
     ) -> Tensor:
         return LayerNorm.apply(input.contiguous(), weight, bias, tuple(normalized_shape), eps, self.kernels)[0]
+
+    @staticmethod
+    def _softmax(func: Callable[..., Tensor], input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        dim = args[0] if args else kwargs.get("dim")
+        same_type = len(args) <= 1 and kwargs.get("dtype") is None
+        plain = same_type and isinstance(dim, int) and not set(kwargs) - {"dim", "dtype", "_stacklevel"}
+        return Softmax.apply(input, dim) if plain else func(input, *args, **kwargs)
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         y = Pointwise.apply(input.reshape(-1, input.shape[-1]), weight, bias)
