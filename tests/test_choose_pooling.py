@@ -78,6 +78,25 @@ def test_merged_layers_as_on_a_gpu_find_the_same(monkeypatch: pytest.MonkeyPatch
             assert a["loss"] == pytest.approx(b["loss"], rel=1e-8)
 
 
+@pytest.mark.parametrize("views", ["none", "flip"])
+def test_maps_that_do_not_fit_are_another_pass_with_the_same_outcome(
+    views: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = pictures(24)
+    options = {"backbone": convnet(), "size": 10, "solver": "head", "pool_channels": 3, "views": views}
+    passes: list[int] = []
+    plain = Featured.features
+    monkeypatch.setattr(Featured, "features", lambda self, moment=None: passes.append(1) or plain(self, moment))
+    choices = []
+    for maps, expected in ((8, 1), (10**18, 2)):
+        monkeypatch.setattr("lqf.featured.MAPS", maps)
+        passes.clear()
+        choices.append(classifier(**options, dtype="float64").fit(x, y).report_["choices"][0])
+        assert len(passes) == expected
+    for a, b in zip(*(c["tried"].values() for c in choices), strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-8)
+
+
 def test_the_mean_chooses_avg() -> None:
     """Brightness is all that differs; the covariance knows nothing of it."""
     rng = np.random.default_rng(0)

@@ -1,8 +1,9 @@
 """Average or bilinear pooling of the last feature map, by leave-one-out.
 
 Both poolings get their closed-form head. The one whose exact leave-one-out outputs have the lower cross-entropy, each
-at its own best ridge strength and temperature, is kept, and everything after goes through it. Two passes: the first
-makes the average features and the moment of the channels (the reduction), the second the bilinear features.
+at its own best ridge strength and temperature, is kept, and everything after goes through it. One pass makes the
+average features, the moment of the channels (the reduction) and, where the maps fit into memory, all that the bilinear
+features need; otherwise they are another pass.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lqf.backbones import Backbone
 from lqf.backbones.pool import AveragePool, with_bilinear_pool
@@ -30,6 +31,8 @@ MOST_ROWS = {False: 5000, True: 16000}
 
 Features = Callable[[Backbone, ChannelMoment | None], Tensor]
 """z (n, p) of all rows under a backbone, in one pass; the moment is added up on the way."""
+FromMaps = Callable[[Backbone, nn.Module, list[Tensor]], Tensor]
+"""The same from the maps of the batches, in order, by the backbone's pooling."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,10 @@ def try_poolings(
     backbone: Backbone,
     body: Linearization,
     features: Features,
+    from_maps: FromMaps,
     judge: Callable[[Tensor], tuple[Head, Choice]],
     world: World,
+    room: int,
 ) -> list[Pooled]:
     """Every pooling that is wanted.
 
@@ -120,11 +125,15 @@ def try_poolings(
         backbone: with its own pooling.
         body: the part of it that sees the rows' inputs.
         features: computes them.
+        from_maps: the same without a pass.
         judge: features -> closed-form head and its ridge strength by leave-one-out.
         world: the processes that share the rows.
+        room: bytes for maps of this process's rows.
     """
     tried, reduction = [], None
-    watched = ChannelMoment(body.module.get_submodule(wanted.pool.name)) if wanted.pool and wanted.reduces else None
+    watched = None
+    if wanted.pool and wanted.reduces:
+        watched = ChannelMoment(body.module.get_submodule(wanted.pool.name), room)
     if watched or "bilinear" not in wanted.names or len(wanted.names) > 1:
         with watched or nullcontext():
             z = features(backbone, watched)
@@ -135,7 +144,12 @@ def try_poolings(
         if watched:
             reduction = _reduction(watched, wanted, world, next(body.module.parameters()).device)
         other = with_bilinear_pool(backbone, wanted.pool.name, reduction, wanted.channels)
-        z = features(other, None)
+        maps = watched and watched.maps
+        if all(world.every(maps is not None)):
+            z = from_maps(other, other.body.get_submodule(wanted.pool.name), maps or [])
+        else:
+            z = features(other, None)
+        del maps, watched
         tried.append(Pooled("bilinear", other, z, *judge(z)))
     return tried
 

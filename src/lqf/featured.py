@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lqf import choices
 from lqf.backbones import Backbone
@@ -34,6 +34,9 @@ from lqf.rows import Rows
 from lqf.settings import Settings
 from lqf.solvers import Head
 from lqf.tune import Choice, choose_ridge
+
+MAPS = 8
+"""The last feature maps of all rows are kept between poolings where they take so small a part of the free memory."""
 
 
 @dataclass
@@ -121,7 +124,16 @@ class Featured:
         )
         if wanted.note:
             self.progress.say(wanted.note)
-        tried = try_poolings(wanted, self.backbone, self._reader, self._features_of, self._judged, self.world)
+        tried = try_poolings(
+            wanted,
+            self.backbone,
+            self._reader,
+            self._features_of,
+            self._features_from,
+            self._judged,
+            self.world,
+            self._memory() // MAPS,
+        )
         kept = best(tried, self.world)
         self._use(kept.backbone)
         self.pooling = kept.name
@@ -162,6 +174,15 @@ class Featured:
         self._use(backbone)
         with self._timed("features"):
             return self.features(moment)
+
+    def _features_from(self, backbone: Backbone, pool: nn.Module, maps: list[Tensor]) -> Tensor:
+        """z (n, p) of all rows from their maps: under average pooling nothing follows it."""
+        self._use(backbone)
+        with self._timed("features"), torch.no_grad(), matmul_precision(fast=False):
+            out = torch.zeros(len(self.inputs), backbone.features, dtype=self.dtype, device=self.device)
+            for rows, x in zip(self.inputs.batch_rows(), maps, strict=True):
+                out[rows.to(self.device)] = pool.to(self.device)(x).to(self.dtype)
+            return self.world.sum_(out)
 
     def _judged(self, features: Tensor, rows: Rows | None = None) -> tuple[Head, Choice]:
         rows = rows or self.rows

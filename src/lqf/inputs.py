@@ -112,11 +112,16 @@ class Inputs:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(row numbers on the device, inputs) over all rows of this process, each row once."""
-        per_batch, own = max(1, self.batch_size // self.n_views), self.own
         yield from self._held
-        for index in own.split(per_batch)[len(self._held) :] if len(own) else ():
-            rows = (index[:, None] * self.n_views + torch.arange(self.n_views)).flatten()
+        for rows in self.batch_rows()[len(self._held) :]:
             yield rows.to(self.device), self.fetch(rows)
+
+    def batch_rows(self) -> list[Tensor]:
+        """The row numbers of `batches`."""
+        per_batch, own, views = max(1, self.batch_size // self.n_views), self.own, torch.arange(self.n_views)
+        return [
+            (index[:, None] * self.n_views + views).flatten() for index in (own.split(per_batch) if len(own) else ())
+        ]
 
     def hold(self, batches: list[tuple[Tensor, Tensor]]) -> None:
         """Deliver these, the first of `batches`, as the very same tensors from now on."""

@@ -106,11 +106,13 @@ class ChannelMoment:
 
     Args:
         module: sees the maps (B, c, H, W) as its input.
+        room: bytes of maps that are kept, to be pooled in another way; where they do not suffice none are.
     """
 
-    def __init__(self, module: nn.Module):
-        self._module, self._map = module, torch.zeros(0)
+    def __init__(self, module: nn.Module, room: int = 0):
+        self._module, self._map, self._room = module, torch.zeros(0), room
         self.sum: Tensor | None = None
+        self.maps: list[Tensor] | None = []
 
     def __enter__(self) -> ChannelMoment:
         self._handle = self._module.register_forward_pre_hook(self._see)
@@ -122,11 +124,19 @@ class ChannelMoment:
     def add(self, weights: Tensor) -> None:
         """Count the maps that the module has seen last, with the weights (B,) of their images."""
         x, self._map = self._map, torch.zeros(0)
+        self._keep(x)
         y = x - x.mean((2, 3), keepdim=True)
         y = y * (weights.to(y) / y[0, 0].numel()).sqrt()[:, None, None, None]
         y = y.transpose(0, 1).flatten(1)  # (c, B·L)
         product = (y @ y.T).double()
         self.sum = product if self.sum is None else self.sum + product
+
+    def _keep(self, x: Tensor) -> None:
+        self._room -= x.numel() * x.element_size()
+        if self._room < 0:
+            self.maps = None
+        if self.maps is not None:
+            self.maps.append(x)
 
     def _see(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._map = inputs[0].detach()

@@ -204,3 +204,10 @@ def test_torchvision_vit_has_plain_attention_and_stages():
     with torch.no_grad():
         jv = torch.func.jvp(lambda w: torch.func.functional_call(b.body, w, (x,)), (weights,), (weights,))[1]
     assert jv.abs().max() > 0
+
+
+def test_what_passes_the_output_on_is_no_further_layer():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2), nn.Identity())
+    assert load_backbone(net).features == 4
+    with pytest.raises(LQFError, match="does not make its output"):
+        load_backbone(nn.Sequential(*net, nn.Softmax(1)))

@@ -168,7 +168,7 @@ def _measured_width(name: str, model: nn.Module, fed: Input) -> int:
 def _check_makes_output(module: nn.Module, head: str) -> None:
     """Refuse a network that does something after its last linear layer, as far as that can be seen without its data."""
     try:
-        makes = trace(module).maker == head
+        makes = trace(module).maker == head or _makes_output_of_an_image(module, head) is True  # or it is passed on
     except LQFError:
         seen = _makes_output_of_an_image(module, head)
         if seen is None:
