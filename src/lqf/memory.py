@@ -5,15 +5,26 @@ from __future__ import annotations
 import torch
 
 from lqf.data.memory import available_bytes as available_ram
+from lqf.errors import LQFError
 
 
 def available_bytes(device: torch.device) -> int:
-    """Bytes that can be allocated on ``device`` now."""
+    """Bytes that can be allocated on ``device`` now, by this process's share of a GPU."""
     if device.type != "cuda":
         return available_ram()
-    free, _ = torch.cuda.mem_get_info(device)
-    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(free + cached)
+    free, total = torch.cuda.mem_get_info(device)
+    allocated = torch.cuda.memory_allocated(device)
+    fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)  # old versions do not tell
+    own = int(fraction(device) * total) - allocated
+    return max(0, min(free + torch.cuda.memory_reserved(device) - allocated, own))
+
+
+def limit_gpu(gigabytes: float, device: torch.device) -> None:
+    """Use no more than this of a GPU that others use too; everything that is planned keeps to it."""
+    if device.type != "cuda":
+        raise LQFError("--memory limits the memory of a GPU, and this runs on a CPU; leave it out")
+    _, total = torch.cuda.mem_get_info(device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total), device)
 
 
 def human(n_bytes: float) -> str:

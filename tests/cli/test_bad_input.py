@@ -89,6 +89,8 @@ BAD_OPTIONS = {
     "--backbone vgg": "there is no backbone `vgg`",
     "--weights nowhere.safetensors": "there is no weights file `nowhere.safetensors`",
     "--weight-decay much": "`much` is neither `auto` nor a number",
+    "--memory much": "`much` is no number of gigabytes",
+    "--memory 4 --device cpu": "--memory limits the memory of a GPU, and this runs on a CPU; leave it out",
     "--weight-decay -1": "weight_decay is -1.0; give `auto` or a positive number",
     "--weight-decay nan": "weight_decay is nan; give `auto` or a positive number",
     "--size 0": "size is 0",

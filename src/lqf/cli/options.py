@@ -69,6 +69,27 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def gigabytes(text: str) -> float:
+    """A positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"`{text}` is no number of gigabytes")
+    return value
+
+
+def limit_memory(args: argparse.Namespace) -> None:
+    """Keep to --memory, where it was given."""
+    if "memory" in args:
+        from lqf.device import resolve_device
+        from lqf.memory import limit_gpu
+
+        limit_gpu(args.memory, resolve_device(getattr(args, "device", "auto")))
+        del args.memory
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json, which every command has."""
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
@@ -101,6 +122,7 @@ def add_size(parser: argparse._ActionsContainer) -> None:
 def add_device(parser: argparse._ActionsContainer) -> None:
     """Where to compute."""
     parser.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, …; default: a GPU if there is one")
+    parser.add_argument("--memory", type=gigabytes, metavar="GB", help="most of the GPU's memory to use; default: all")
 
 
 def add_batch_size(parser: argparse._ActionsContainer) -> None:

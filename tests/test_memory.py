@@ -1,0 +1,45 @@
+"""How much may be used of a GPU that others use too."""
+
+import pytest
+import torch
+
+from lqf.errors import LQFError
+from lqf.memory import available_bytes, human, limit_gpu
+
+GPU = torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("free", "reserved", "allocated", "fraction", "expected"),
+    [
+        (50, 30, 20, 1.0, 60),  # free, and what the allocator holds without use
+        (50, 30, 20, 0.5, 30),  # half of 100, of which 20 are used
+        (50, 30, 20, 0.1, 0),
+    ],
+)
+def test_free_is_what_this_process_may_still_have(
+    free: int, reserved: int, allocated: int, fraction: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (free, 100))
+    monkeypatch.setattr("torch.cuda.memory_reserved", lambda device: reserved)
+    monkeypatch.setattr("torch.cuda.memory_allocated", lambda device: allocated)
+    monkeypatch.setattr("torch.cuda.get_per_process_memory_fraction", lambda device: fraction)
+    assert available_bytes(GPU) == expected
+
+
+@pytest.mark.parametrize(("gigabytes", "fraction"), [(20, 0.25), (80, 1.0), (500, 1.0)])
+def test_a_limit_is_a_share_of_the_gpu(gigabytes: float, fraction: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (1, int(80e9)))
+    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda f, device: seen.append(f))
+    limit_gpu(gigabytes, GPU)
+    assert seen == [fraction]
+
+
+def test_a_cpu_has_no_such_limit() -> None:
+    with pytest.raises(LQFError, match="leave it out"):
+        limit_gpu(4, torch.device("cpu"))
+
+
+def test_bytes_for_a_person() -> None:
+    assert [human(n) for n in (1.3e9, 640e6, 2e12, 512)] == ["1.3 GB", "640 MB", "2 TB", "0.512 kB"]
