@@ -67,8 +67,13 @@ def torch_func(body: nn.Module, x: Tensor) -> Callable[[], object]:
     return product
 
 
-def products(body: nn.Module, x: Tensor, dtype: torch.dtype, *, compiled: bool = False) -> Functions:
-    """Ours: as in a fit; its two halves; and without recording, whose memory can be measured."""
+def products(
+    body: nn.Module, x: Tensor, dtype: torch.dtype, *, compiled: bool = False, told: dict[str, float] | None = None
+) -> Functions:
+    """Ours: as in a fit; its two halves; and without recording, whose memory can be measured.
+
+    ``told`` is given the bytes of the activations that are kept.
+    """
     exact = Linearization(body)
     fast = FastLinearization(exact, dtype, x[:2], compiled=compiled, say=print)
     plain = FastLinearization(exact, dtype, x[:2], recorded=False)
@@ -84,7 +89,9 @@ def products(body: nn.Module, x: Tensor, dtype: torch.dtype, *, compiled: bool =
         return out
     out["product, not recorded"] = lambda: plain.pull(x, plain.jvp(x, v)[1])
     kept, own = FastLinearization(exact, dtype, x[:2], say=print), x.clone()
-    print(f"activations of the batch: {kept.keep(own) / 1e9:.2f} GB")
+    used = kept.keep(own)
+    if told is not None:
+        told["bytes"] = used
     out["product, activations kept"] = lambda: kept.pull(own, kept.jvp(own, v)[1])
     out["J·v alone, activations kept"] = lambda: kept.jvp(own, v)
     out["Jᵀ·u alone, activations kept"] = lambda: kept.pull(own, u)
@@ -168,7 +175,8 @@ def main() -> None:
     dtype = TYPES.get(args.precision, torch.float32)
     with matmul_precision(args.precision != "float32"):
         functions: Functions = {"training step": training_step(body, x.to(dtype), compiled=False)}
-        functions |= products(body, x, dtype)
+        activations: dict[str, float] = {}
+        functions |= products(body, x, dtype, told=activations)
         functions["torch.func jvp + vjp"] = torch_func(body, x.to(dtype))
         if dtype == torch.float32:
             exact, v = Linearization(body), 1e-2 * torch.randn(Linearization(body).size, device=device)
@@ -194,6 +202,7 @@ def main() -> None:
         "activations kept: product over the faster training step": kept["seconds"] / step["seconds"],
         "activations kept: product over the eager training step": kept["seconds"] / times["training step"]["seconds"],
         "activations kept: torch.func over product": theirs["seconds"] / kept["seconds"] if theirs else None,
+        "activations kept: their bytes": activations["bytes"],
         "memory, product over training step": memory,
         "variants": times,
         "hardware": hardware(device),
