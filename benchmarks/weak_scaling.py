@@ -1,6 +1,6 @@
 """What many GPUs should give, on paper: a model of weak scaling from a product that was measured on one.
 
-    python benchmarks/weak_scaling.py                            # from results/product_cost-resnet50-cuda-tf32.json
+    python benchmarks/weak_scaling.py                            # from results/product_cost-resnet50-cuda-bfloat16.json
     python benchmarks/weak_scaling.py --seconds-per-image 4e-4   # from another measurement
 
 No run on several GPUs stands behind these numbers, and the GPUs are taken to be equally fast. One product of PCG on K
@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from hardware import RESULTS, hardware, write
 
-MEASURED = RESULTS / "product_cost-resnet50-cuda-tf32.json"
+MEASURED = RESULTS / "product_cost-resnet50-cuda-bfloat16.json"
 GPUS = (1, 8, 16, 32, 64)
 
 
@@ -81,11 +81,12 @@ class Work:
 
 
 def seconds_per_image(path: Path) -> float:
-    """Of both sweeps, from a result of product_cost.py."""
+    """Of both sweeps, with activations kept where that was measured, from a result of product_cost.py."""
     result = json.loads(path.read_text())
     batch = re.search(r"batch (\d+)", result["what"])
     assert batch, result["what"]
-    both = sum(result["variants"][name]["seconds"] for name in ("J·v alone", "Jᵀ·u alone"))
+    kept = ", activations kept" if "product, activations kept" in result["variants"] else ""
+    both = sum(result["variants"][name + kept]["seconds"] for name in ("J·v alone", "Jᵀ·u alone"))
     return both / int(batch[1])
 
 
