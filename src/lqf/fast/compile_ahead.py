@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from lqf.fast.depthwise import window_of
+from lqf.fast.depthwise_kernels import tile, weight_tile
 from lqf.fast.norm import Act, act_of
 from lqf.fast.norm_kernels import KINDS, PULL_TILES, TILES
 
@@ -25,16 +27,18 @@ MULTIPLE = 64
 
 
 def compile_ahead(module: nn.Module, types: Sequence[torch.dtype]) -> None:
-    """Begin to compile the normalisation kernels of ``module`` for activations of these ``types``; returns at once."""
-    has_norms = any(type(m) is nn.BatchNorm2d for m in module.modules())
-    if not has_norms or not torch.cuda.is_available() or find_spec("triton") is None:
+    """Begin to compile the kernels of ``module`` for activations of these ``types``; returns at once."""
+    if not torch.cuda.is_available() or find_spec("triton") is None:
         return
-    from lqf.fast import norm_triton
+    from lqf.fast import depthwise_triton, norm_triton
 
-    acts = {a.kind for m in module.modules() if (a := act_of(m)) is not None} | {Act().kind}
+    asked = [(depthwise_triton, *launch) for launch in depthwise_launches(module, types)]
+    if any(type(m) is nn.BatchNorm2d for m in module.modules()):
+        acts = {a.kind for m in module.modules() if (a := act_of(m)) is not None} | {Act().kind}
+        asked += [(norm_triton, *launch) for launch in launches(sorted(acts), types)]
     pool = ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1))
-    for name, args in launches(sorted(acts), types):
-        pool.submit(_compile, getattr(norm_triton, name), args)
+    for kernels, name, args in asked:
+        pool.submit(_compile, getattr(kernels, name), args)
     pool.shutdown(wait=False)
 
 
@@ -43,13 +47,35 @@ def launches(acts: Sequence[str], types: Sequence[torch.dtype]) -> Iterator[tupl
     f32, sizes = torch.float32, (MULTIPLE, MULTIPLE, 0.5)
     cases = [(t, skip, KINDS[act]) for t in types for skip in (False, True) for act in acts]
     for t, skip, kind in cases:
-        for tile in TILES:
-            yield "value", (*[t] * 3, *[f32] * 4, 1e-5, *sizes, skip, kind, *tile)
+        for shape in TILES:
+            yield "value", (*[t] * 3, *[f32] * 4, 1e-5, *sizes, skip, kind, *shape)
     for t, skip, kind in cases:
-        for tile in TILES:
+        for shape in TILES:
             given = (True, skip, skip, True, True)
-            yield "tangent", (*[t] * 5, *[f32] * 6, 1e-5, *sizes, *given, kind, *tile)
+            yield "tangent", (*[t] * 5, *[f32] * 6, 1e-5, *sizes, *given, kind, *shape)
         yield "pull", (*[t] * 5, *[f32] * 5, 1e-5, *sizes, skip, kind, *PULL_TILES[skip])
+
+
+def depthwise_launches(module: nn.Module, types: Sequence[torch.dtype]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The same as `depthwise_kernels` launches them; of the channels tiles and multiples of 16 are all that is seen."""
+    cases: dict[Any, Any] = {}
+    for conv in module.modules():
+        if isinstance(conv, nn.Conv2d) and (window := window_of(conv)) is not None:
+            c, k, stride, bias = conv.in_channels, conv.kernel_size[0], window[0], conv.bias is not None
+            cases.setdefault((c % 16 == 0, tile(c), k, stride, bias), (c, k, stride, bias))
+    for t in types:
+        for case in cases.values():
+            yield from _depthwise(t, *case)
+
+
+def _depthwise(t: torch.dtype, c: int, k: int, stride: int, bias: bool) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    f32, sizes = torch.float32, (MULTIPLE,) * 7
+    pulls = [] if stride > 1 else [(True, False, False)]
+    for given in dict.fromkeys([(True, False, bias), (True, True, bias), *pulls]):
+        yield "correlate", (t, f32, t, f32, f32, t, *sizes, c, *given, k, stride, *tile(c))
+    if stride > 1:
+        yield "pull_input", (t, f32, t, *sizes, c, k, stride, *tile(c))
+    yield "pull_weight", (t, t, f32, *sizes, c, bias, k, stride, *weight_tile(c))
 
 
 def _compile(kernel: Any, args: tuple[Any, ...]) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import jvp, vjp
 
 from lqf.fast.capture import Captured
+from lqf.fast.depthwise import as_depthwise
 from lqf.fast.kept import CannotKeep
 from lqf.fast.kept_batch import KeptBatch, Shared
 from lqf.fast.norm import absorb, quicken
@@ -57,8 +58,8 @@ class FastLinearization(Linearization):
             cannot); if not, it keeps the usual order.
         recorded: keep the passes as CUDA graphs, with their memory, for many calls; on a CPU without effect.
         compiled: compile J·v and Jᵀ·u, at some twenty seconds of start-up each.
-        merges: let batch normalisations do the sum and the activation behind them, and run 1×1 convolutions as
-            matrix products; default: on a GPU, where it is not compiled.
+        merges: let batch normalisations do the sum and the activation behind them, and run 1×1 and depthwise
+            convolutions with derivatives of their own; default: on a GPU, where it is not compiled.
         say: told why, where recording or compilation fails and plain passes are used instead.
     """
 
@@ -84,6 +85,8 @@ class FastLinearization(Linearization):
             self.merged = absorb(module, norms, self._cast(example[:2]))
             if self.format == torch.channels_last:
                 as_products(module)
+                if not compiled:
+                    as_depthwise(module)
         forward, backward = _loosely(self.forward_pass), _loosely(self.backward_pass)
         if compiled:
             forward = Captured(_loosely(self._compilable_jvp), say, otherwise=forward)

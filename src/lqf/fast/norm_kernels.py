@@ -90,7 +90,7 @@ class Kernels:
         partial = torch.empty(down, 2, channels, dtype=torch.float32, device=x.device)
         *fixed, eps = norm
         self.jit["pull"][(down, across)](
-            *(x, *_optional(x, skip), _like(g, x), dx, *_optional(x, dskip), *fixed, partial),
+            *(x, *_optional(x, skip), like(g, x), dx, *_optional(x, dskip), *fixed, partial),
             *(eps, m, channels, act.slope, skip is not None, KINDS[act.kind], rows, width),
         )
         dweight, dbias = partial.sum(0)
@@ -116,7 +116,7 @@ class Kernels:
 
 def _optional(x: Tensor, *tensors: Tensor | None) -> list[Tensor]:
     """In the layout of x; a tensor that is not there is not read, and any address will do."""
-    return [x if t is None else _like(t, x) for t in tensors]
+    return [x if t is None else like(t, x) for t in tensors]
 
 
 def _tile(x: Tensor) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def _tiles(x: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
     return (-(-m // rows), -(-c // width)), (m, c)
 
 
-def _like(t: Tensor, x: Tensor) -> Tensor:
+def like(t: Tensor, x: Tensor) -> Tensor:
     """In the type and layout of x."""
     return t.to(x.dtype).contiguous(memory_format=torch.channels_last) if x.ndim == 4 else t.to(x.dtype).contiguous()
 

@@ -1,0 +1,296 @@
+"""Depthwise convolutions: derivatives, the convolutions of a network that are given them, and the GPU's kernels."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lqf.backbones import load_backbone
+from lqf.fast import FastLinearization
+from lqf.fast import depthwise as ours
+from lqf.fast.compile_ahead import depthwise_launches
+from lqf.fast.depthwise import Depthwise, _plain, _pull, _tangent, as_depthwise, window_of
+from lqf.fast.depthwise_kernels import Kernels, _kernels, kernels_for
+from lqf.linearize import Linearization
+
+LAST = torch.channels_last
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, whose interpreter runs on a CPU")
+WINDOWS = [(3, 1, 1), (3, 2, 1), (5, 1, 2), (5, 2, 2), (7, 1, 3), (7, 2, 0), (3, 1, 0), (2, 2, 1), (4, 3, 3), (3, 1, 4)]
+"""Kernel, stride, padding."""
+
+
+def operands(
+    k: int, shape: tuple[int, ...] = (2, 3, 9, 7), dtype: torch.dtype = torch.float64, device: str = "cpu"
+) -> tuple[Tensor, Tensor, Tensor]:
+    c = shape[1]
+    x, w, b = torch.randn(shape), torch.randn(c, 1, k, k), torch.randn(c)
+    return x.to(device, dtype, memory_format=LAST), w.to(device, dtype, memory_format=LAST), b.to(device, dtype)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("k", "stride", "pad"), WINDOWS)
+def test_value_and_both_derivatives(k: int, stride: int, pad: int, bias: bool) -> None:
+    args = operands(k)[: 3 if bias else 2]
+    theirs = lambda x, w, b=None: F.conv2d(x, w, b, stride, pad, groups=3)  # noqa: E731
+    mine = lambda x, w, b=None: Depthwise.apply(x, w, b, (stride, pad))  # noqa: E731
+    tangents = tuple(torch.randn_like(a) for a in args)
+    y, dy = torch.func.jvp(theirs, args, tangents)
+    ours_y, ours_dy = torch.func.jvp(mine, args, tangents)
+    torch.testing.assert_close(ours_y, y, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(ours_dy, dy, rtol=1e-10, atol=1e-10)
+    g = torch.randn_like(y)
+    for a, b in zip(torch.func.vjp(mine, *args)[1](g), torch.func.vjp(theirs, *args)[1](g), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("moved", ["x", "w", "b", "xw", "xb", "wb"])
+def test_tangents_of_some_operands(moved: str) -> None:
+    args, at = operands(3), tuple("xwb".index(m) for m in moved)
+
+    def of(f, *some: Tensor) -> Tensor:
+        full = list(args)
+        for i, t in zip(at, some, strict=True):
+            full[i] = t
+        return f(*full)
+
+    some = tuple(args[i] for i in at)
+    tangents = tuple(torch.randn_like(t) for t in some)
+    mine = torch.func.jvp(lambda *s: of(lambda x, w, b: Depthwise.apply(x, w, b, (2, 1)), *s), some, tangents)[1]
+    theirs = torch.func.jvp(lambda *s: of(lambda x, w, b: F.conv2d(x, w, b, 2, 1, 1, 3), *s), some, tangents)[1]
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("conv", "window"),
+    [
+        (nn.Conv2d(8, 8, 7, padding=3, groups=8), (1, 3)),
+        (nn.Conv2d(8, 8, 3, 2, 1, groups=8, bias=False), (2, 1)),
+        (nn.Conv2d(8, 8, 5, padding="same", groups=8), (1, 2)),
+        (nn.Conv2d(8, 8, 5, padding="valid", groups=8), (1, 0)),
+        (nn.Conv2d(8, 8, 4, padding="same", groups=8), None),  # not symmetric
+        (nn.Conv2d(8, 8, 9, padding=4, groups=8), None),
+        (nn.Conv2d(8, 8, 1, groups=8), None),
+        (nn.Conv2d(8, 16, 3, groups=8), None),
+        (nn.Conv2d(8, 8, 3, groups=4), None),
+        (nn.Conv2d(8, 8, (3, 5), groups=8), None),
+        (nn.Conv2d(8, 8, 3, (1, 2), groups=8), None),
+        (nn.Conv2d(8, 8, 3, padding=(1, 0), groups=8), None),
+        (nn.Conv2d(8, 8, 3, dilation=2, groups=8), None),
+        (nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect", groups=8), None),
+        (nn.Conv2d(1, 1, 3), None),
+        (nn.ReLU(), None),
+    ],
+    ids=str,
+)
+def test_which_convolutions_are_meant(conv: nn.Module, window: tuple[int, int] | None) -> None:
+    assert window_of(conv) == window
+    x = torch.randn(2, getattr(conv, "in_channels", 8), 11, 10)
+    before = conv(x)
+    assert as_depthwise(conv) == (window is not None)
+    torch.testing.assert_close(conv(x), before)
+
+
+def agree(exact: Linearization, x: Tensor, rounding: float, dtype: torch.dtype = torch.float64) -> FastLinearization:
+    """The merged products of a body, checked against the exact ones, with and without kept activations."""
+    fast = FastLinearization(exact, dtype, x, merges=True)
+    assert fast.format == LAST
+    v = 1e-2 * torch.randn(exact.size, dtype=x.dtype)
+    dz = exact.jvp(x, v)[1]
+    pulled = exact.pull(x, dz)
+    for kept in (False, True):
+        assert not kept or fast.keep(x) > 0
+        for mine, theirs in ((fast.jvp(x, v)[1], dz), (fast.pull(x, dz), pulled)):
+            assert float((mine - theirs).norm()) < rounding * float(theirs.norm())
+    primal = fast._kept[id(x)].primal
+    assert primal.hits == 2 * len(primal._values)
+    return fast
+
+
+def count(module: nn.Module) -> int:
+    return sum(window_of(m) is not None and "forward" in vars(m) for m in module.modules())
+
+
+def test_a_built_in_network_is_exact() -> None:
+    body = load_backbone("mobilenet_v2", weights="random").body.double()
+    fast = agree(Linearization(body), torch.randn(2, 3, 64, 64).double(), 1e-9)
+    assert count(fast.module) == 17
+
+
+@pytest.mark.timm
+def test_convnext_is_exact_and_moves_no_activation() -> None:
+    import timm
+
+    body = timm.create_model("convnext_atto", num_classes=0).double().eval()
+    x = torch.randn(2, 3, 64, 64).double()
+    fast = agree(Linearization(body), x, 1e-9)
+    assert count(fast.module) == 12
+    fast.forget()
+    own, v = fast._cast(x), torch.randn(fast.size).double()
+    fast.jvp(x, v)
+    least = own.numel() // 4 // 48  # numbers in the smallest activation of a block, for one image of the two
+    with torch.profiler.profile(record_shapes=True) as profile:
+        fast.forward_pass(own)
+    copies = [e for e in profile.events() if e.name == "aten::copy_" and _numbers(e) >= least]
+    assert not copies, [(e.input_shapes, e.stack) for e in copies]
+
+
+def _numbers(event) -> int:
+    shape = torch.Size(event.input_shapes[0])
+    return shape.numel() if len(shape) == 4 and shape[2:] != (1, 1) else 0
+
+
+# --- the kernels --------------------------------------------------------------------------------------------------
+
+SHAPES = [(1, 100, 5, 6), (2, 16, 9, 19), (40, 2, 1, 1)]
+"""More than one tile of channels; strips, of which the last is narrower; as many images as a program has positions."""
+
+
+def check_kernels(by: Kernels, x: Tensor, w: Tensor, b: Tensor | None, window: tuple[int, int], error: float) -> None:
+    """Every kernel against plain operations in float64."""
+    assert _plain(x, w, b, window).numel() > 0
+
+    def close(mine: Tensor, theirs: Tensor, like: Tensor) -> None:
+        assert mine.dtype == like.dtype
+        assert mine.shape == theirs.shape
+        assert float((mine.double() - theirs).norm()) <= error * float(theirs.norm())
+
+    wide = [None if t is None else t.double() for t in (x, w, b)]
+    y = _plain(*wide, window)
+    mine = by.value(x, w, b, window)
+    assert mine.is_contiguous(memory_format=LAST)
+    close(mine, y, x)
+    dx, dw, db = torch.randn_like(x), torch.randn_like(w), None if b is None else torch.randn_like(b)
+    theirs = _tangent(*wide[:2], window, dx.double(), dw.double(), None if db is None else db.double())
+    close(by.tangent(x, w, window, dx, dw, db), theirs, x)
+    g = torch.randn_like(mine)
+    gx, gw, gb = _pull(*wide[:2], window, g.double(), (True, True, True))
+    close(by.pull_input(x, w, window, g), gx, x)
+    mw, mb = by.pull_weight(x, w, window, g, bias=b is not None)
+    close(mw, gw, w)
+    assert (mb is None) == (b is None)
+    if mb is not None:
+        close(mb, gb, w)
+
+
+@needs_triton
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("k", "stride", "pad"), [(3, 1, 1), (3, 2, 1), (5, 2, 2), (7, 1, 3)])
+def test_kernels_agree_with_plain_operations(shape: tuple[int, ...], k: int, stride: int, pad: int) -> None:
+    x, w, b = operands(k, shape, torch.float32)
+    check_kernels(_kernels(), x, w, b, (stride, pad), 1e-5)
+
+
+@needs_triton
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("k", "stride", "pad"), WINDOWS)
+def test_kernels_of_all_windows(k: int, stride: int, pad: int, bias: bool) -> None:
+    x, w, b = operands(k, (1, 12, 7, 8), torch.float32)
+    check_kernels(_kernels(), x, w, b if bias else None, (stride, pad), 1e-5)
+
+
+@needs_triton
+@pytest.mark.parametrize("moved", ["x", "w", "b", "xw", "xb", "wb", ""])
+def test_kernels_with_absent_tangents(moved: str) -> None:
+    x, w, _ = operands(3, dtype=torch.float32)
+    tangents = [torch.randn(t.shape) if m in moved else None for m, t in zip("xwb", operands(3), strict=True)]
+    args = (x, w, (2, 1), *tangents)
+    torch.testing.assert_close(_kernels().tangent(*args), _tangent(*args), rtol=1e-5, atol=1e-5)
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_kernels_of_narrow_types(dtype: torch.dtype) -> None:
+    check_kernels(_kernels(), *operands(3, (2, 40, 9, 7), dtype), (1, 1), 8 * torch.finfo(dtype).eps)
+
+
+@needs_triton
+@pytest.mark.parametrize("stride", [1, 2])
+def test_tangents_and_gradients_are_adjoint(stride: int) -> None:
+    by, window = _kernels(), (stride, 2)
+    x, w, _ = operands(5, (2, 33, 6, 7), torch.float32)
+    dx, dw, db = torch.randn_like(x), torch.randn_like(w), torch.randn(33)
+    dy = by.tangent(x, w, window, dx, dw, db)
+    g = torch.randn_like(dy)
+    gw, gb = by.pull_weight(x, w, window, g, bias=True)
+    pairs = ((dx, by.pull_input(x, w, window, g)), (dw, gw), (db, gb))
+    there, back = (dy.double() * g).sum(), sum((a.double() * b).sum() for a, b in pairs)
+    torch.testing.assert_close(there, back, rtol=1e-5, atol=1e-3)
+
+
+@needs_triton
+def test_sums_over_many_programs_are_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, _ = operands(3, (4, 8, 10, 13), torch.float32)
+    g, by = torch.randn_like(x), _kernels()
+    monkeypatch.setattr("lqf.fast.depthwise_kernels.WEIGHT_PROGRAMS", 12)
+    first = by.pull_weight(x, w, (1, 1), g, bias=True)
+    again = by.pull_weight(x, w, (1, 1), g, bias=True)
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+    theirs = _pull(x.double(), w.double(), (1, 1), g.double(), (True, True, True))
+    torch.testing.assert_close(first[0].double(), theirs[1], rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(first[1].double(), theirs[2], rtol=1e-4, atol=1e-3)
+
+
+class Small(nn.Module):
+    """Depthwise layers with and without bias, of both strides, with a frozen part before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.first, self.mix = nn.Conv2d(16, 16, 7, padding=3, groups=16), nn.Conv2d(16, 24, 1)
+        self.second, self.act = nn.Conv2d(24, 24, 3, 2, 1, groups=24, bias=False), nn.SiLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.second(self.act(self.mix(self.first(self.stem(x)))))).mean((2, 3))
+
+
+class Unseen(Kernels):
+    """PyTorch does not see what a launch writes; the interpreter copies all its arguments, which is seen."""
+
+    launched = 0
+
+    def _launch(self, name: str, grid: tuple[int, ...], *args: object) -> None:
+        self.launched += 1
+        with torch.utils._python_dispatch._disable_current_modes():
+            super()._launch(name, grid, *args)
+
+
+@needs_triton
+@pytest.mark.parametrize("names", [None, ["first.weight"], ["first.bias", "second.weight"]], ids=str)
+def test_a_network_by_the_kernels(names: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, with kept activations: the interpreter stands for it."""
+    by = Unseen(_kernels().jit)
+    monkeypatch.setattr(ours, "kernels_for", lambda x, _: by if x.is_contiguous(memory_format=LAST) else None)
+    agree(Linearization(Small().eval(), names), torch.randn(2, 3, 9, 8), 1e-4, torch.float32)
+    assert by.launched
+
+
+def test_on_a_cpu_there_are_no_kernels() -> None:
+    assert kernels_for(*operands(3, dtype=torch.float32)[:2]) is None
+
+
+@needs_triton
+def test_kernels_compiled_ahead_are_given_as_many_arguments_as_they_take() -> None:
+    from lqf.fast import depthwise_triton
+
+    net = nn.Sequential(*(nn.Conv2d(c, c, k, s, groups=c) for c, k, s in ((64, 7, 1), (64, 7, 1), (24, 3, 2))))
+    given = list(depthwise_launches(net, [torch.float32, torch.float16]))
+    assert [n for n, _ in given].count("pull_weight") == 4
+    assert [n for n, _ in given].count("pull_input") == 2
+    for name, args in given:
+        assert len(args) == len(getattr(depthwise_triton, name).arg_names), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(8, 96, 56, 56), (3, 100, 17, 19), (2, 24, 9, 7)], ids=str)
+@pytest.mark.parametrize(("k", "stride", "pad"), [(3, 1, 1), (3, 2, 1), (5, 2, 2), (5, 1, 2), (7, 1, 3)])
+def test_kernels_on_a_gpu(dtype: torch.dtype, shape: tuple[int, ...], k: int, stride: int, pad: int) -> None:
+    x, w, b = operands(k, shape, dtype, "cuda")
+    by = kernels_for(x, w)
+    assert by is not None
+    check_kernels(by, x, w, b, (stride, pad), 1e-5 if dtype == torch.float32 else 8 * torch.finfo(dtype).eps)
+    assert kernels_for(x.double(), w.double()) is None
+    assert kernels_for(x.contiguous(), w) is None
