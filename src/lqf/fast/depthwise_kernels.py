@@ -90,7 +90,9 @@ class Kernels:
         sizes = (*_sizes(x, g), pad, chunk, c)
         self._launch("pull_weight", (k, across, programs), x, g, partial, *sizes, bias, k, stride, rows, width)
         sums = partial.sum(0)
-        return sums[: k * k].t().reshape(weight.shape).to(weight.dtype), sums[-1].to(weight.dtype) if bias else None
+        dweight = torch.empty(weight.shape, dtype=weight.dtype, device=x.device)
+        dweight.flatten(1).copy_(sums[: k * k].t())
+        return dweight, sums[-1].to(weight.dtype) if bias else None
 
     def _launch(self, name: str, grid: tuple[int, ...], *args: Any) -> None:
         self.jit[name][grid](*args)
