@@ -62,7 +62,7 @@ def depthwise_launches(module: nn.Module, types: Sequence[torch.dtype]) -> Itera
     for conv in module.modules():
         if isinstance(conv, nn.Conv2d) and (window := window_of(conv)) is not None:
             c, k, stride, bias = conv.in_channels, conv.kernel_size[0], window[0], conv.bias is not None
-            cases.setdefault((c % 16 == 0, tile(c), k, stride, bias), (c, k, stride, bias))
+            cases.setdefault((c % 16 == 0, weight_tile(c), k, stride, bias), (c, k, stride, bias))
     for t in types:
         for case in cases.values():
             yield from _depthwise(t, *case)
@@ -72,9 +72,9 @@ def _depthwise(t: torch.dtype, c: int, k: int, stride: int, bias: bool) -> Itera
     f32, sizes = torch.float32, (MULTIPLE,) * 7
     pulls = [] if stride > 1 else [(True, False, False)]
     for given in dict.fromkeys([(True, False, bias), (True, True, bias), *pulls]):
-        yield "correlate", (t, f32, t, f32, f32, t, *sizes, c, *given, k, stride, *tile(c))
+        yield "correlate", (t, f32, t, f32, f32, t, *sizes, c, *given, k, stride, *tile(c, t))
     if stride > 1:
-        yield "pull_input", (t, f32, t, *sizes, c, k, stride, *tile(c))
+        yield "pull_input", (t, f32, t, *sizes, c, k, stride, *tile(c, t, 1)[1:])
     yield "pull_weight", (t, t, f32, *sizes, c, bias, k, stride, *weight_tile(c))
 
 

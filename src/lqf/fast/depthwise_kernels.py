@@ -20,8 +20,10 @@ LARGEST = 7
 """Taps in a row, each of which has a running sum of its own in the gradient at the weights."""
 NARROW, WIDE = 32, 64
 """Channels of a program: the second where it leaves no more threads idle."""
-TILE = 2048
-"""Positions times channels of a program, for values, tangents and gradients at the input."""
+DOWN = {2: 1, 4: 2}
+"""Rows of y that a program has one below the other, by the bytes of a number: two share K − 1 of K + 1 rows of x."""
+TILE = {2: 2048, 4: 4096}
+"""Numbers of y, or of a gradient at the input, that a program has in all."""
 WEIGHT_TILE = 1024
 """The same at a time for gradients at the weights, which hold K times as many sums."""
 WEIGHT_PROGRAMS = 4224
@@ -71,9 +73,10 @@ class Kernels:
         k = weight.shape[-1]
         if stride == 1:
             return self._correlate((g, _taps(weight.flip(2, 3))), None, None, (1, k - 1 - pad), dx)
-        grid, strip = _tiles(dx)
-        sizes, c = (*_sizes(x, g), strip, pad), x.shape[1]
-        self._launch("pull_input", grid, g, _taps(weight), dx, *sizes, c, k, stride, *tile(c))
+        c = x.shape[1]
+        _, *own = tile(c, x.dtype, 1)
+        grid, strip = _tiles(dx, 1)
+        self._launch("pull_input", grid, g, _taps(weight), dx, *_sizes(x, g), strip, pad, c, k, stride, *own)
         return dx
 
     def pull_weight(
@@ -110,20 +113,20 @@ class Kernels:
         if some is None:
             return y.copy_(y.new_zeros(()) if bias is None else bias.view(1, -1, 1, 1).expand_as(y))
         x, taps = some
-        (grid, strip), (stride, pad), c = _tiles(y), window, x.shape[1]
+        (stride, pad), c, own = window, x.shape[1], tile(x.shape[1], x.dtype)
+        grid, strip = _tiles(y, own[0])
         sizes = (*_sizes(x, y), strip, pad, c)
         given = (first is not None, second is not None, bias is not None)
         added = taps if bias is None else bias.to(torch.float32).contiguous()
         k = round(len(taps) ** 0.5)
-        self._launch(
-            "correlate", grid, *(first or some), *(second or some), added, y, *sizes, *given, k, stride, *tile(c)
-        )
+        self._launch("correlate", grid, *(first or some), *(second or some), added, y, *sizes, *given, k, stride, *own)
         return y
 
 
-def tile(channels: int) -> tuple[int, int]:
-    """Positions and channels that one program takes."""
-    return TILE // _width(channels), _width(channels)
+def tile(channels: int, dtype: torch.dtype, down: int | None = None) -> tuple[int, int, int]:
+    """What one program takes: so many rows, one below the other, at so many positions, of so many channels."""
+    down, width = down or DOWN[dtype.itemsize], _width(channels)
+    return down, TILE[dtype.itemsize] // (width * down), width
 
 
 def weight_tile(channels: int) -> tuple[int, int]:
@@ -164,11 +167,11 @@ def _strip(columns: int) -> int:
     return columns if columns <= NO_STRIPS else -(-columns // -(-columns // STRIP))
 
 
-def _tiles(y: Tensor) -> tuple[tuple[int, int], int]:
+def _tiles(y: Tensor, down: int) -> tuple[tuple[int, int], int]:
     """The grid, and the width of a strip."""
     b, c, h, w = y.shape
-    (rows, width), strip = tile(c), _strip(w)
-    positions = b * h * strip * -(-w // strip)
+    (_, rows, width), strip = tile(c, y.dtype, down), _strip(w)
+    positions = b * -(-h // down) * strip * -(-w // strip)
     return (-(-positions // rows), -(-c // width)), strip
 
 

@@ -11,9 +11,9 @@ SIZES = ["B", "H", "W", "Ho", "Wo", "strip", "pad", "chunk"]
 
 
 @triton.jit
-def _taps(ptr, tap, col, C):
-    """The weights of one tap, a row of (K·K, C)."""
-    return tl.load(ptr + tap * C + col, mask=col < C, other=0.0)[None, :]
+def _taps(ptr, i, j, col, C, K: tl.constexpr):
+    """The weights of tap (i, j), a row of (K·K, C); zero where there is no such tap."""
+    return tl.load(ptr + (i * K + j) * C + col, mask=(col < C) & (i >= 0) & (i < K), other=0.0)[None, :]
 
 
 @triton.jit
@@ -24,6 +24,20 @@ def _place(q, B, H, W, strip):
     within = r % (H * strip)
     n, col = q // area, r // (H * strip) * strip + within % strip
     return n, within // strip, col, (n < B) & (col < W)
+
+
+@triton.jit
+def _sweep(y0, y1, at, w_ptr, h, w, inside, col, H, W, C, K: tl.constexpr, STRIDE: tl.constexpr, DOWN: tl.constexpr):
+    """Add a correlation to a row of y and, if DOWN is 2, to the one below; what both see is read once."""
+    for r in range(K + (DOWN - 1) * STRIDE):
+        row = inside & (h + r >= 0) & (h + r < H)
+        for j in tl.static_range(K):
+            there = (row & (w + j >= 0) & (w + j < W))[:, None] & (col < C)[None, :]
+            x = tl.load(at + (r * W + j) * C, mask=there, other=0.0).to(tl.float32)
+            y0 += _taps(w_ptr, r, j, col, C, K) * x
+            if DOWN == 2:
+                y1 += _taps(w_ptr, r - STRIDE, j, col, C, K) * x
+    return y0, y1
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -47,28 +61,28 @@ def correlate(
     BIAS: tl.constexpr,
     K: tl.constexpr,
     STRIDE: tl.constexpr,
+    DOWN: tl.constexpr,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    n, ho, wo, inside = _place(tl.program_id(0) * ROWS + tl.arange(0, ROWS), B, Ho, Wo, strip)
+    q = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    n, ho, wo, inside = _place(q, B, tl.cdiv(Ho, DOWN), Wo, strip)
+    ho *= DOWN
     col = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     h, w = ho * STRIDE - pad, wo * STRIDE - pad
     at = ((n * H + h) * W + w).to(tl.int64)[:, None] * C + col[None, :]
-    a_at, b_at = a_ptr + at, b_ptr + at
-    y = tl.zeros((ROWS, WIDTH), tl.float32)
+    y0 = tl.zeros((ROWS, WIDTH), tl.float32)
     if BIAS:
-        y += tl.load(bias_ptr + col, mask=col < C, other=0.0)[None, :]
-    for i in range(K):
-        row = inside & (h + i >= 0) & (h + i < H)
-        for j in tl.static_range(K):
-            there = (row & (w + j >= 0) & (w + j < W))[:, None] & (col < C)[None, :]
-            step = (i * W + j) * C
-            if FIRST:
-                y += _taps(w_ptr, i * K + j, col, C) * tl.load(a_at + step, mask=there, other=0.0).to(tl.float32)
-            if SECOND:
-                y += _taps(v_ptr, i * K + j, col, C) * tl.load(b_at + step, mask=there, other=0.0).to(tl.float32)
-    to = ((n * Ho + ho) * Wo + wo).to(tl.int64)[:, None] * C + col[None, :]
-    tl.store(y_ptr + to, y, mask=inside[:, None] & (col < C)[None, :])
+        y0 += tl.load(bias_ptr + col, mask=col < C, other=0.0)[None, :]
+    y1 = y0
+    if FIRST:
+        y0, y1 = _sweep(y0, y1, a_ptr + at, w_ptr, h, w, inside, col, H, W, C, K, STRIDE, DOWN)
+    if SECOND:
+        y0, y1 = _sweep(y0, y1, b_ptr + at, v_ptr, h, w, inside, col, H, W, C, K, STRIDE, DOWN)
+    to = y_ptr + ((n * Ho + ho) * Wo + wo).to(tl.int64)[:, None] * C + col[None, :]
+    tl.store(to, y0, mask=inside[:, None] & (col < C)[None, :])
+    if DOWN == 2:
+        tl.store(to + Wo * C, y1, mask=(inside & (ho + 1 < Ho))[:, None] & (col < C)[None, :])
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -102,7 +116,7 @@ def pull_input(
             there = row & (across >= 0) & (across % STRIDE == 0) & (wo < Wo)
             at = ((n * Ho + ho) * Wo + wo).to(tl.int64)[:, None] * C + col[None, :]
             g = tl.load(g_ptr + at, mask=there[:, None] & (col < C)[None, :], other=0.0).to(tl.float32)
-            dx += _taps(w_ptr, i * K + j, col, C) * g
+            dx += _taps(w_ptr, i, j, col, C, K) * g
     to = ((n * H + h) * W + w).to(tl.int64)[:, None] * C + col[None, :]
     tl.store(dx_ptr + to, dx, mask=inside[:, None] & (col < C)[None, :])
 
