@@ -85,8 +85,7 @@ class FastLinearization(Linearization):
             self.merged = absorb(module, norms, self._cast(example[:2]))
             if self.format == torch.channels_last:
                 as_products(module)
-                if not compiled:
-                    as_depthwise(module)
+                self.merged += 0 if compiled else as_depthwise(module)
         forward, backward = _loosely(self.forward_pass), _loosely(self.backward_pass)
         if compiled:
             forward = Captured(_loosely(self._compilable_jvp), say, otherwise=forward)
