@@ -62,6 +62,17 @@ def test_tangents_of_some_operands(moved: str) -> None:
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_an_absent_tangent_is_not_made_up(moved: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[Tensor | None, ...]] = []
+    monkeypatch.setattr(ours, "_tangent", lambda *args: given.append(args[3:]) or _tangent(*args))
+    args = list(operands(3))
+    with torch.no_grad(), torch.autograd.forward_ad.dual_level():
+        args[moved] = torch.autograd.forward_ad.make_dual(args[moved], torch.randn_like(args[moved]))
+        Depthwise.apply(*args, (1, 1))
+    assert [t is not None for t in given[0]] == [i == moved for i in range(3)]
+
+
 @pytest.mark.parametrize(
     ("conv", "window"),
     [

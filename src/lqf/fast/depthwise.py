@@ -32,12 +32,15 @@ class Depthwise(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Keep what both derivatives need."""
         x, weight, _, ctx.window = inputs
+        ctx.set_materialize_grads(False)  # an absent tangent is None, not zeros that would be read
         ctx.save_for_backward(x, weight)
         ctx.save_for_forward(x, weight)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients at x, W and b."""
+        if g is None:
+            return None, None, None, None
         x, weight = ctx.saved_tensors
         needs, by = tuple(ctx.needs_input_grad[:3]), kernels_for(x, weight)
         if by is None:
