@@ -214,7 +214,7 @@ def test_kernels_of_many_shapes(shape: tuple[int, ...], k: int, stride: int, pad
 
 
 @needs_triton
-@pytest.mark.parametrize(("case", "window"), enumerate(WINDOWS), ids=str)
+@pytest.mark.parametrize(("case", "window"), list(enumerate(WINDOWS)), ids=str)
 def test_kernels_of_all_windows(case: int, window: tuple[int, int, int]) -> None:
     k, stride, pad = window
     x, w, b = operands(k, (1, 12, 7, 8), torch.float32)
@@ -312,6 +312,34 @@ def test_kernels_compiled_ahead_are_given_as_many_arguments_as_they_take() -> No
     assert [n for n, _ in given].count("pull_input") == 2
     for name, args in given:
         assert len(args) == len(getattr(depthwise_triton, name).arg_names), name
+
+
+class Asked(Kernels):
+    """Notes what would be launched: the types of tensors, and all numbers but the sizes of images."""
+
+    def __init__(self) -> None:
+        self.seen: set[tuple[object, ...]] = set()
+
+    def _launch(self, name: str, grid: tuple[int, ...], *args: object) -> None:
+        self.seen.add((name, *kinds(args)))
+
+
+def kinds(args: tuple[object, ...]) -> tuple[object, ...]:
+    tensors = [a.dtype if isinstance(a, Tensor) else a for a in args if isinstance(a, Tensor | torch.dtype)]
+    return (*tensors, *args[len(tensors) + 7 :])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_what_is_compiled_ahead_is_what_is_launched(stride: int, bias: bool) -> None:
+    by, window, dtype = Asked(), (stride, 1), torch.float16
+    x, w, b = operands(3, (2, 48, 9, 7), dtype)
+    y = by.value(x, w, b if bias else None, window)
+    by.tangent(x, w, window, x, w, b if bias else None)
+    by.pull_input(x, w, window, y)
+    by.pull_weight(x, w, window, y, bias=bias)
+    conv = nn.Conv2d(48, 48, 3, stride, 1, groups=48, bias=bias)
+    assert by.seen == {(name, *kinds(args)) for name, args in depthwise_launches(conv, [dtype])}
 
 
 @pytest.mark.gpu
