@@ -36,12 +36,15 @@ class LayerNorm(torch.autograd.Function):
         x, weight, bias, ctx.shape, ctx.eps, ctx.kernels = inputs
         _, mean, rho = output
         ctx.mark_non_differentiable(mean, rho)
+        ctx.set_materialize_grads(False)  # an absent tangent is None, not zeros that would be read
         ctx.save_for_backward(x, weight, bias, mean, rho)
         ctx.save_for_forward(x, weight, bias, mean, rho)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
         """Gradients at x, γ and β."""
+        if g is None:
+            return (None,) * 6
         x, weight, bias, mean, rho = ctx.saved_tensors
         mask = [bool(needed) for needed in ctx.needs_input_grad[:3]]
         shape = list(ctx.shape)

@@ -83,12 +83,15 @@ class NormAct(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         """Keep what both derivatives need."""
         *tensors, ctx.eps, ctx.act, ctx.kernels = inputs
+        ctx.set_materialize_grads(False)  # an absent tangent is None, not zeros that would be read
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients at x, s, γ and β."""
+        if g is None:
+            return (None,) * 9
         x, skip, *fixed = ctx.saved_tensors
         by = kernels_for(x) if ctx.kernels else None
         dx, dskip, dweight, dbias = (_pull if by is None else by.pull)(x, skip, (*fixed, ctx.eps), ctx.act, g)

@@ -25,12 +25,15 @@ class Pointwise(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         """Keep what both derivatives need."""
+        ctx.set_materialize_grads(False)  # an absent tangent is None, not zeros that would be multiplied
         ctx.save_for_backward(*inputs[:2])
         ctx.save_for_forward(*inputs[:2])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor | None) -> tuple[Tensor | None, ...]:
         """Gradients at x, W and b."""
+        if g is None:
+            return None, None, None
         x, weight = ctx.saved_tensors
         dx, dweight, dbias = (*ctx.needs_input_grad, False)[:3]
         return g @ weight if dx else None, g.T @ x if dweight else None, g.sum(0) if dbias else None
