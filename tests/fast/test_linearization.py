@@ -124,3 +124,26 @@ def test_pointwise_convolutions_are_products(stride: int, only_tangent_of: str) 
     dz = exact.jvp(x, v)[1]
     torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)
+
+
+def test_where_compilation_fails_the_products_are_still_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", fails)
+    said: list[str] = []
+    exact, fast = pair("convnet", torch.float64, compiled=True, say=said.append)
+    x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
+    dz = exact.jvp(x, v)[1]
+    for _ in range(2):
+        torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-9, atol=1e-10)
+    assert said == ["compilation failed (no compiler); continuing without it"] * 2
+
+
+def test_a_vector_that_was_changed_in_place_is_another_one() -> None:
+    exact, fast = pair("convnet", torch.float64)
+    x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
+    first = fast.jvp(x, v)[1]
+    v.mul_(2)
+    torch.testing.assert_close(fast.jvp(x, v)[1], 2 * first)

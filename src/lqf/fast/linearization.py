@@ -6,43 +6,32 @@ their running residual by the true one, so a fast product decides how soon the o
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 from weakref import WeakMethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import jvp, vjp
 
 from lqf.fast.capture import Captured
+from lqf.fast.convert import converted, reorder
 from lqf.fast.depthwise import as_depthwise
 from lqf.fast.kept import CannotKeep
 from lqf.fast.kept_batch import KeptBatch, Shared
-from lqf.fast.norm import absorb, quicken
+from lqf.fast.norm import absorb
 from lqf.fast.pointwise import as_products
 from lqf.fast.quick_ops import QuickOps
 from lqf.fast.replay import Passes, Replayed
+from lqf.fast.vectors import Tangents, flattened, narrowed
 from lqf.linearize import Linearization
 
 LARGEST_COTANGENT = 4.0
 """Size to which cotangents are scaled in float16: gradients of a batch then stay far from both ends of its range."""
 RETREAT, RETREATS = 2.0**-5, 3
 """Where they do not, both kinds of products are made smaller by this factor, so many times at most."""
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """What the tangents hold: v as it was at a version and under a scale."""
-
-    v: Tensor
-    version: int
-    room: float
-    scale: Tensor | float
-    given: tuple[Tensor, ...]
 
 
 class FastLinearization(Linearization):
@@ -74,7 +63,7 @@ class FastLinearization(Linearization):
         merges: bool | None = None,
         say: Callable[[str], None] = lambda _: None,
     ):
-        module, norms = _converted(exact.module, dtype, kernels=not compiled)
+        module, norms = converted(exact.module, dtype, kernels=not compiled)
         super().__init__(module, exact.layout.names)
         self._say = say
         self.dtype, self._rows, self._fixed_size, self._room = dtype, 0, compiled, 1.0
@@ -88,9 +77,8 @@ class FastLinearization(Linearization):
                 self.merged += 0 if compiled else as_depthwise(module)
         forward, backward = _loosely(self.forward_pass), _loosely(self.backward_pass)
         if compiled:
-            forward = Captured(_loosely(self._compilable_jvp), say, otherwise=forward)
+            forward = Captured(_loosely(self._compilable_jvp), say)
             backward = Captured(_loosely(self._compilable_pull), say, otherwise=backward)
-        self._loaded: _Loaded | None = None
         self._kept: dict[int, KeptBatch] = {}
         self._shared: Shared | None = None
         self._compiled, self._keeps = compiled, not compiled
@@ -107,9 +95,16 @@ class FastLinearization(Linearization):
 
     def jvp(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """z(x; w0) and J(x)·v, both (B, O)."""
-        scale, given = self._load(v)
-        kept = self._kept.get(id(x))
-        z, dz = kept.forward() if kept else self._passes[0](self._padded(self._cast(x)), *given)
+
+        def measured() -> Tensor | float:
+            return self._scale(v, self._weight_norm / 8, torch.linalg.vector_norm)
+
+        if self._compiled:
+            scale = measured()
+            z, dz = self._passes[0](self._padded(self._cast(x)), v * scale)
+        else:
+            scale, kept = self._tangents.load(v, self._room, measured), self._kept.get(id(x))
+            z, dz = kept.forward() if kept else self._passes[0](self._padded(self._cast(x)))
         return z[: len(x)].to(x.dtype), dz[: len(x)].to(x.dtype) / scale
 
     def pull(self, x: Tensor, u: Tensor) -> Tensor:
@@ -166,7 +161,7 @@ class FastLinearization(Linearization):
         ``around`` is entered for the pass itself.
         """
         with torch.no_grad():
-            return self._dual(self.weights(), self._tangents, x, around)
+            return self._dual(self.weights(), self._tangents.parts, x, around)
 
     def backward_pass(self, x: Tensor, u: Tensor, around: AbstractContextManager[Any] | None = None) -> tuple[Tensor]:
         """Jᵀ·u; ``around`` is entered for the pass forward."""
@@ -174,11 +169,11 @@ class FastLinearization(Linearization):
         with torch.enable_grad(), around or nullcontext():
             z = self.call(weights, x)
         grads = torch.autograd.grad(z, list(weights.values()), u, materialize_grads=True, allow_unused=True)
-        return (self._flat(grads),)
+        return (flattened(self.layout, grads, self._wide),)
 
     def _compilable_jvp(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         weights = self.weights()
-        tangents = self._parts(weights, v)
+        tangents = narrowed(self.layout, weights, v, self.dtype)
         return jvp(lambda w: self.call(w, x), (weights,), (tangents,))  # type: ignore[return-value]
 
     def _compilable_pull(self, x: Tensor, u: Tensor) -> tuple[Tensor]:
@@ -187,43 +182,9 @@ class FastLinearization(Linearization):
 
     # --- types and shapes ---------------------------------------------------------------------------------------------
 
-    def _parts(self, weights: dict[str, Tensor], v: Tensor) -> dict[str, Tensor]:
-        """Views of v in the type of each weight; one cast for all those of the narrow type."""
-        narrow, wide = self.layout.views(v.to(self.dtype)), self.layout.views(v)
-        return {n: narrow[n] if w.dtype == self.dtype else wide[n].to(w.dtype) for n, w in weights.items()}
-
-    def _load(self, v: Tensor) -> tuple[Tensor | float, tuple[Tensor, ...]]:
-        """Make v the tangents of `forward_pass`, scaled; the same v again, for the next batch, costs nothing.
-
-        Returns:
-            The scale, and v as an argument where the passes are compiled.
-        """
-        loaded = self._loaded
-        if loaded is None or loaded.v is not v or (loaded.version, loaded.room) != (v._version, self._room):
-            scale = self._scale(v, self._weight_norm / 8, torch.linalg.vector_norm)
-            scaled = v * scale
-            if not self._compiled:
-                for name, part in self.layout.views(scaled).items():
-                    self._tangents[name].copy_(part)
-            loaded = self._loaded = _Loaded(v, v._version, self._room, scale, (scaled,) if self._compiled else ())
-        return loaded.scale, loaded.given
-
     @cached_property
-    def _tangents(self) -> dict[str, Tensor]:
-        """One tensor per weight, of its type and layout, whose memory recorded passes read."""
-        return {n: torch.zeros_like(w) for n, w in self.weights().items()}
-
-    def _flat(self, grads: Sequence[Tensor]) -> Tensor:
-        """One wide vector of all gradients: those that lie in memory as it does by one kernel, others one by one."""
-        flat = torch.empty(self.size, dtype=self._wide, device=grads[0].device if grads else None)
-        pairs = list(zip(self.layout.views(flat).values(), grads, strict=True))
-        alike = [(a, g) for a, g in pairs if a.stride() == g.stride()]
-        if alike:
-            torch._foreach_copy_([a for a, _ in alike], [g for _, g in alike])
-        for a, g in pairs:
-            if a.stride() != g.stride():
-                a.copy_(g)
-        return flat
+    def _tangents(self) -> Tangents:
+        return Tangents(self.layout, self.weights())
 
     def _scale(self, v: Tensor, size: float, measure: Callable[[Tensor], Tensor]) -> Tensor | float:
         """What to multiply v by, and divide the result by, so that nothing leaves the narrow range of float16."""
@@ -242,12 +203,12 @@ class FastLinearization(Linearization):
         """Channels last where the module allows it."""
         self.format = torch.channels_last
         try:
-            _reorder(self.module, self.format)
+            reorder(self.module, self.format)
             x = self._cast(example[:2])
             z, _ = self.forward_pass(x)
             self.backward_pass(x, z)
         except RuntimeError:
-            _reorder(self.module, torch.contiguous_format)
+            reorder(self.module, torch.contiguous_format)
             self.__dict__.pop("_tangents", None)
             return torch.contiguous_format
         return self.format
@@ -267,20 +228,6 @@ class FastLinearization(Linearization):
         return out.contiguous(memory_format=self.format) if x.ndim == 4 else out
 
 
-def _converted(module: nn.Module, dtype: torch.dtype, *, kernels: bool) -> tuple[nn.Module, list[nn.Module]]:
-    """A copy in ``dtype``, and its batch normalisations: in float32 at the least, and with quicker derivatives."""
-    module = copy.deepcopy(module)
-    for part in module.modules():
-        if getattr(part, "inplace", False) is True:
-            part.inplace = False  # type: ignore[assignment]
-    norms = quicken(module, kernels=kernels)
-    kept = {id(t) for norm in norms for t in (*norm.parameters(), *norm.buffers())}
-    for t in (*module.parameters(), *module.buffers()):
-        if t.is_floating_point():
-            t.data = t.data.to(torch.promote_types(dtype, torch.float32) if id(t) in kept else dtype)
-    return module, norms
-
-
 def _loosely(method: Passes) -> Passes:
     """The method without a hold on its object: recordings are freed with it, not when cycles are next sought."""
     ref = WeakMethod(method)
@@ -291,9 +238,3 @@ def _loosely(method: Passes) -> Passes:
         return bound(*args)
 
     return call
-
-
-def _reorder(module: nn.Module, format: torch.memory_format) -> None:
-    for w in module.parameters():
-        if w.ndim == 4:
-            w.data = w.data.contiguous(memory_format=format)

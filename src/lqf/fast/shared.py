@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lqf.fast.linearization import LARGEST_COTANGENT, FastLinearization
+from lqf.fast.vectors import flattened, narrowed
 from lqf.linearize import Linearization
 
 
@@ -27,10 +28,10 @@ class SharedLinearization(FastLinearization):
         weights = {n: w.requires_grad_() for n, w in self.weights().items()}
         scale = self._scale(v, self._weight_norm / 8, torch.linalg.vector_norm)
         with torch.enable_grad():
-            z, dz = self._dual(weights, self._parts(weights, v * scale), self._cast(x))
+            z, dz = self._dual(weights, narrowed(self.layout, weights, v * scale, self.dtype), self._cast(x))
         dz = dz.detach().to(x.dtype) / scale
         u = cotangent(z.detach().to(x.dtype), dz)
         scale = self._scale(u, LARGEST_COTANGENT, torch.amax)
         given = (u * scale).to(self.dtype)
         grads = torch.autograd.grad(z, list(weights.values()), given, materialize_grads=True, allow_unused=True)
-        return dz, self._flat(grads).to(u.dtype) / scale
+        return dz, flattened(self.layout, grads, self._wide).to(u.dtype) / scale
