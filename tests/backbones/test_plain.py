@@ -1,12 +1,15 @@
 """Foreign layers rewritten as plain ones: same weights, same result, derivatives in forward mode."""
 
 import copy
+from importlib import import_module
 
 import pytest
 import torch
 from torch import nn
 
 from lqf.backbones.plain import Attention, make_plain
+from lqf.fast import FastLinearization
+from lqf.linearize import Linearization
 
 
 def jvp_matches_reverse(net: nn.Module, x: torch.Tensor) -> None:
@@ -125,3 +128,29 @@ def test_cached_attention_biases_depend_on_their_weights():
         _, jv = torch.func.jvp(lambda w: torch.func.functional_call(net, w, (x,)), (weights,), (tangent,))
         assert jv.abs().max() > 0
     copy.deepcopy(net)
+
+
+@pytest.mark.timm
+@pytest.mark.parametrize(
+    ("make", "merged"),
+    [
+        (lambda: import_module("torchvision.models").resnet18(num_classes=3), 17),
+        (lambda: import_module("torchvision.models").resnext50_32x4d(num_classes=3), 49),
+        (lambda: import_module("timm").create_model("resnet26d", num_classes=3), 27),
+        (lambda: import_module("timm").create_model("seresnet50", num_classes=3), 33),
+        (lambda: import_module("timm").create_model("resnetblur18", num_classes=3), 0),  # its blocks stay
+    ],
+)
+def test_blocks_of_resnets_are_those_that_are_merged(make, merged):
+    net, x = make().double().eval(), torch.randn(2, 3, 64, 64).double()
+    for m in net.modules():  # a normalisation that shows
+        if isinstance(m, nn.BatchNorm2d):
+            m.running_mean.normal_(), m.running_var.uniform_(0.5, 2), m.weight.data.uniform_(0.5, 2)
+    expected, before = net(x), {n: p.clone() for n, p in net.named_parameters()}
+    moved = make_plain(net)
+    torch.testing.assert_close(net(x), expected, rtol=1e-10, atol=1e-10)
+    after = dict(net.named_parameters())
+    assert all(torch.equal(after[moved.get(n, n)], p) for n, p in before.items())
+    body = FastLinearization(Linearization(net), torch.float64, x, merges=True)
+    assert body.merged >= merged
+    torch.testing.assert_close(body.value(x), expected, rtol=1e-9, atol=1e-9)

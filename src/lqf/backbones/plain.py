@@ -2,19 +2,25 @@
 
 Curvature rules and forward-mode derivatives exist for plain layers. A Conv2d subclass that pads inside its forward, a
 BatchNorm that also activates or a fused attention kernel either hides its input from the rules or has no derivative in
-forward mode. Layers not listed here stay; they are differentiated automatically, only slower. A forward that calls
-F.scaled_dot_product_attention by itself stays, too: run it under torch.nn.attention.sdpa_kernel(SDPBackend.MATH).
+forward mode. The blocks of ResNets become those that `lqf.fast` knows. Layers not listed here stay; they are
+differentiated automatically, only slower. A forward that calls F.scaled_dot_product_attention by itself stays, too: run
+it under torch.nn.attention.sdpa_kernel(SDPBackend.MATH).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lqf.backbones.blocks import PadSame, named
+from lqf.backbones.blocks import PadSame, Residual, named
+
+Form = Callable[[Any], nn.Module | None]
+"""A layer -> the same in plain layers; None: it stays."""
 
 
 def make_plain(model: nn.Module) -> dict[str, str]:
@@ -29,9 +35,13 @@ def make_plain(model: nn.Module) -> dict[str, str]:
             module.fused_attn = False
         if isinstance(getattr(module, "attention_bias_cache", None), dict):
             module.attention_bias_cache = _NoCache()
-        new = _plain_form(module) if name else None
+        new = _plain_form(module, _FORMS) if name else None
         if new is not None:
             model.set_submodule(name, new)
+    for name, module in list(model.named_modules(remove_duplicate=False)):  # blocks, once their layers are plain
+        block = _plain_form(module, _BLOCKS) if name else None
+        if block is not None:
+            model.set_submodule(name, block)
     after = ((before[id(t)], name) for name, t in _tensors(model))
     return {old: new for old, new in after if old != new}
 
@@ -50,9 +60,10 @@ def _tensors(model: nn.Module) -> chain[tuple[str, Tensor]]:
     return chain(model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
 
 
-def _plain_form(module: nn.Module) -> nn.Module | None:
+def _plain_form(module: nn.Module, forms: dict[str, Form]) -> nn.Module | None:
     kind = type(module)  # exactly this class: a subclass of it may do something else again
-    form = _FORMS.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
+    library = kind.__module__.partition(".")[0]
+    form = forms.get(f"{library}.{kind.__name__}") or forms.get(f"{kind.__module__}.{kind.__name__}")
     new = form(module) if form else None
     return new.train(module.training) if new is not None else None
 
@@ -180,10 +191,31 @@ def _attention(old: nn.Module) -> nn.Module | None:
     return Attention(old) if plain else None
 
 
-_FORMS: dict[str, Callable[[nn.Module], nn.Module | None]] = {
+def _block(old: Any) -> nn.Module | None:
+    """A block of a ResNet: branch, sum and activation, every activation its own, and nothing overwritten."""
+    count = 3 if hasattr(old, "conv3") else 2
+    layers: dict[str, nn.Module] = {}
+    for k in range(1, count + 1):
+        layers |= {f"conv{k}": getattr(old, f"conv{k}"), f"bn{k}": getattr(old, f"bn{k}")}
+        layers |= {f"act{k}": copy.deepcopy(getattr(old, f"act{k}", None) or old.relu)} if k < count else {}
+    between = [getattr(old, name, None) for name in ("drop_block", "aa")]
+    if any(m is not None and not isinstance(m, nn.Identity) for m in between):
+        return None
+    layers |= {name: m for name in ("se", "drop_path") if (m := getattr(old, name, None)) is not None}
+    act = copy.deepcopy(getattr(old, f"act{count}", None) or old.relu)
+    return Residual(named(**layers), nn.Identity() if old.downsample is None else old.downsample, act)
+
+
+_FORMS: dict[str, Form] = {
     "timm.Conv2dSame": _same_conv,
     "timm.BatchNormAct2d": _norm_act,
     "timm.LayerNorm2d": _channel_norm,
     "torchvision.LayerNorm2d": _channel_norm,
     "torch.MultiheadAttention": _attention,
+}
+
+_BLOCKS: dict[str, Form] = {
+    f"{where}.{kind}": _block
+    for where in ("torchvision.models.resnet", "timm.models.resnet")
+    for kind in ("BasicBlock", "Bottleneck")
 }

@@ -213,22 +213,27 @@ class _Follow:
 
 def _watched(module: nn.Module, norms: list[nn.Module], x: Tensor) -> tuple[Tensor, list[_Follow]]:
     """The module's value, and what follows its normalisations."""
-    made: dict[int, list[Tensor]] = {}
-    taken: dict[int, list[Tensor]] = {}
+    made: dict[int, list[tuple[Tensor, int]]] = {}  # with their versions: what is overwritten meanwhile is another
+    taken: dict[int, list[tuple[Tensor, int]]] = {}
     acts = [m for m in module.modules() if act_of(m) is not None]
     blocks = [m for m in module.modules() if type(m) is Residual and m.shortcut is not None]
     ends = [*norms, *(b.branch for b in blocks)]
-    handles = [m.register_forward_hook(lambda m, _, y: made.setdefault(id(m), []).append(y)) for m in ends]
-    handles += [m.register_forward_pre_hook(lambda m, xs: taken.setdefault(id(m), []).append(xs[0])) for m in acts]
+    handles = [
+        m.register_forward_hook(lambda m, _, y: made.setdefault(id(m), []).append((y, y._version))) for m in ends
+    ]
+    handles += [
+        m.register_forward_pre_hook(lambda m, xs: taken.setdefault(id(m), []).append((xs[0], xs[0]._version)))
+        for m in acts
+    ]
     try:
         z = module(x)
     finally:
         for handle in handles:
             handle.remove()
 
-    def meets(norm: nn.Module, seen: list[Tensor]) -> bool:
+    def meets(norm: nn.Module, seen: list[tuple[Tensor, int]]) -> bool:
         mine = made.get(id(norm), [])
-        return len(mine) == len(seen) == 1 and mine[0] is seen[0]
+        return len(mine) == len(seen) == 1 and mine[0][0] is seen[0][0] and mine[0][1] == seen[0][1]
 
     follows = [_Follow(n, act=a) for n in norms for a in acts if meets(n, taken.get(id(a), []))]
     for b in (b for b in blocks if b.act is None or act_of(b.act) is not None):
