@@ -25,9 +25,9 @@ from lqf.backbones import Backbone, load_backbone
 from lqf.curvature import body_curvature
 from lqf.data import Preprocess
 from lqf.device import resolve_device
-from lqf.fast.keeping import KEPT_SHARE, keep_activations, release_activations
+from lqf.fast.keeping import keep_activations, release_activations
 from lqf.fit import Fit
-from lqf.memory import available_bytes, human
+from lqf.memory import human
 from lqf.objective import Ridge
 from lqf.precision import matmul_precision
 from lqf.settings import Settings
@@ -59,7 +59,7 @@ def products(args: argparse.Namespace, backbone: Backbone, n: int) -> dict[str, 
         return min(out[1:], key=lambda m: m.seconds)
 
     plain = best()
-    rows = keep_activations(fast, int(KEPT_SHARE * available_bytes(device)))
+    rows = keep_activations(fast, fit.engine.measured(problem))
     kept = best() if rows else plain
     release_activations(fast)
     return {"plain": plain, "kept": kept, "rows kept": rows, "K-FAC": curvature.seconds}

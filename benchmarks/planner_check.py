@@ -25,7 +25,7 @@ from lqf.curvature.preconditioner import draws_for
 from lqf.data import Preprocess
 from lqf.device import resolve_device
 from lqf.errors import LQFError
-from lqf.fast.keeping import KEPT_SHARE, keep_activations
+from lqf.fast.keeping import keep_activations
 from lqf.fit import Fit
 from lqf.iterate import Iterate
 from lqf.memory import available_bytes, human
@@ -67,7 +67,7 @@ def check(args: argparse.Namespace, backbone_name: str, n: int, classes: int, si
                 with fit._timed("curvature"):
                     kfac = iterate.curvature(problem)
                 fast, exact = fit.engine.fast(problem), fit.engine.measured(problem)
-                keep_activations(fast, int(KEPT_SHARE * available_bytes(device)))
+                keep_activations(fast, exact)
                 solution = iterate.pcg(exact, fast, features, head.ridge, kfac, None)
     if solver == "pcg":
         chosen = cost_pcg(problem, rates, memory, passes=solution.certificate.passes)

@@ -11,7 +11,7 @@ from lqf.choose_pooling import Pooled
 from lqf.curvature import KFAC
 from lqf.curvature.preconditioner import draws_for
 from lqf.fast.engine import Engine
-from lqf.fast.keeping import KEPT_SHARE, keep_activations
+from lqf.fast.keeping import keep_activations
 from lqf.featured import Featured
 from lqf.folds import stratified_folds
 from lqf.iterate import Iterate
@@ -173,7 +173,7 @@ class Stages(Featured):
                 products = ready.plan.stages["solve"] + ready.plan.stages.get("leave-one-out", 0.0)
                 fast = self.engine.fast(problem, compiled=self.engine.compiles(products))
                 measured = self.engine.measured(problem)
-                keep_activations(fast, int(KEPT_SHARE * self._memory()))
+                keep_activations(fast, measured)
                 solution = iterate.pcg(measured, fast, features, ready.pooled.head.ridge, kfac, state)
                 return Solved(ready, solution, fast, kfac)
             with self._timed("curvature"):

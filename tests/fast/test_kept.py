@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from cases import every_network, images, network
+from lqf.batch import COPIES
 from lqf.fast import FastLinearization
+from lqf.fast.keeping import keep_activations, keep_within, release_activations, room_for
 from lqf.fast.kept import CannotKeep, Primal
 from lqf.linearize import Linearization
+from problems import problem
 
 
 def fast(module: nn.Module, x: Tensor, dtype: torch.dtype = torch.float64, **kwargs: object) -> FastLinearization:
@@ -117,6 +120,31 @@ def test_a_kept_value_must_not_be_overwritten_afterwards() -> None:
     primal.watch(lambda: x.exp())
     with primal, pytest.raises(CannotKeep):
         x.exp().mul_(2)
+
+
+def test_as_many_batches_are_kept_as_fit() -> None:
+    p = problem("convnet", n=10, batch_size=3)
+    v = torch.randn(p.model.body.size, dtype=torch.float64)
+    expected = p.body_forward(v), p.body_back(p.targets)
+    body = fast(p.model.body.module, p.inputs.example())
+    quick = p.with_body(body)
+    one = body.keep(p.inputs.example(3))
+    body.forget()
+    for batches, rows in ((0, 0), (0.5, 3), (1.9, 3), (2, 6), (100, 10)):  # the first is kept to see what it takes
+        assert keep_within(quick, int(batches * one)) == rows
+        assert (len(body._kept), p.inputs.held_share) == (-(-rows // 3), rows / 10)
+        torch.testing.assert_close(quick.body_forward(v), expected[0], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(quick.body_back(p.targets), expected[1], rtol=1e-10, atol=1e-10)
+        release_activations(quick)
+        assert (len(body._kept), p.inputs.held_share) == (0, 0)
+    assert keep_within(p, one) == 0  # an exact body keeps nothing
+    assert keep_activations(quick, p) == 0  # nor does a CPU
+
+
+def test_an_exact_pass_finds_room_beside_what_is_kept() -> None:
+    assert room_for(100, 0) == 60
+    assert room_for(100, 20) == 100 - COPIES * 20
+    assert room_for(100, 50) == 0
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cases import images
-from lqf.batch import pass_bytes
+from lqf.batch import COPIES, pass_bytes
 from lqf.errors import LQFError
 from lqf.fast.keeping import KEPT_SHARE
 from lqf.layers import Tape
@@ -118,12 +118,13 @@ def test_passes_are_one_sweep_each_way_and_a_kfac_solve() -> None:
 
 def test_rows_whose_activations_are_kept_are_passed_over_faster() -> None:
     kept = rates(kept_forward_rows=200.0, kept_backward_rows=400.0, kept_bytes=1000, keeping_rows=50.0)
-    for room, rows in ((10**6, 14), (4000 / KEPT_SHARE, 4), (100, 0)):
-        assert rows_kept(14, kept, int(room)) == rows
+    for room, rows in ((10**6, 14), (4001 / KEPT_SHARE, 4), (100, 0)):
+        assert rows_kept(14, 8, kept, int(room)) == rows
         forward, backward = sweep_seconds(14, rows, kept)
         assert forward == pytest.approx(rows / 200 + (14 - rows) / 100)
         assert backward == pytest.approx(rows / 400 + (14 - rows) / 100)
-    assert rows_kept(14, RATES, LARGE) == 0
+    assert rows_kept(14, 8, RATES, LARGE) == 0
+    assert rows_kept(14, 8, replace(kept, saved_bytes=100), COPIES * 800 + 2000) == 2  # an exact pass needs the rest
     some, none = (cost_pcg(problem(n=14), r, LARGE) for r in (kept, RATES))
     assert cost_pcg(problem(n=14), replace(kept, kept_bytes=10**6), LARGE).bytes > 14 * 10**6 > some.bytes
     assert none.stages["solve"] - some.stages["solve"] == pytest.approx(12 * 14 / 200 + 14 * 14 * 3 / 400 - 14 / 50)

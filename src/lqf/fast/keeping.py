@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
+from lqf.batch import COPIES, saved_bytes
 from lqf.fast.linearization import FastLinearization
+from lqf.memory import available_bytes
 from lqf.objective import Problem
 
-KEPT_SHARE = 0.4
-"""Of the memory that is free before; passes in float32 and the solver's vectors need the rest."""
+KEPT_SHARE = 0.6
+"""Of the memory that is free before, at the most."""
 
 
-def keep_activations(problem: Problem, budget: int) -> int:
-    """Keep the activations of the first batches within ``budget`` bytes; on a CPU, whose memory is small, of none.
+def room_for(free: int, pass_bytes: int) -> int:
+    """Bytes for activations when so many are free and an exact pass over a batch saves ``pass_bytes``."""
+    return max(0, min(int(KEPT_SHARE * free), free - COPIES * pass_bytes))
+
+
+def keep_activations(problem: Problem, exact: Problem) -> int:
+    """Keep the activations of the first batches; on a CPU, whose memory is small, of none.
+
+    Args:
+        problem: with the body that products are made with.
+        exact: the one for true residuals, whose passes must still find room.
 
     Returns:
         The number of rows whose products are free of the primal from here on.
     """
-    body, inputs = problem.model.body, problem.inputs
-    if not (isinstance(body, FastLinearization) and problem.targets.is_cuda):
+    if not problem.targets.is_cuda:
         return 0
-    held, spent = [], 0
-    for rows, x in inputs.batches():
-        used = body.keep(x)
-        if used == 0:
-            break
-        held.append((rows, x))
-        spent += used
-        if spent + used > budget:
-            break
+    saved = saved_bytes(exact.model.body, exact.inputs.example(1)) * exact.inputs.batch_size
+    return keep_within(problem, room_for(available_bytes(problem.targets.device), saved))
+
+
+def keep_within(problem: Problem, budget: int) -> int:
+    """The same within so many bytes, on any device."""
+    body, inputs = problem.model.body, problem.inputs
+    held: list[tuple[Tensor, Tensor]] = []
+    spent = used = 0
+    if isinstance(body, FastLinearization) and budget > 0:
+        for rows, x in inputs.batches():
+            if spent + used > budget:  # the next takes as much as the one before
+                break
+            used = body.keep(x)
+            if used == 0:
+                break
+            held.append((rows, x))
+            spent += used
     inputs.hold(held)
     return sum(len(rows) for rows, _ in held)
 

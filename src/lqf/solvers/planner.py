@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from lqf.curvature.preconditioner import KFAC_SAMPLES, MOMENT_DRAWS, MOMENT_SAMPLES, TRACE_SAMPLES
 from lqf.errors import LQFError
-from lqf.fast.keeping import KEPT_SHARE
+from lqf.fast.keeping import room_for
 from lqf.gram import TOGETHER
 from lqf.kernels import RATIOS
 from lqf.memory import available_bytes, human
@@ -125,7 +125,7 @@ def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASS
     n, c = len(problem.targets), problem.model.n_outputs
     m, draws = min(n, MOST_SAMPLES), min(AVERAGED_DRAWS, c)
     held = jacobian_bytes(problem, m * draws, memory - 6 * 8 * m * m)
-    kept = rows_kept(n, rates, memory)
+    kept = rows_kept(n, problem.inputs.batch_size, rates, memory)
     forward, backward = sweep_seconds(n, kept, rates)
     product, keeping = forward + backward + kfac_solve_seconds(rates), kept / rates.keeping_rows if kept else 0.0
     stages = {
@@ -195,9 +195,9 @@ def ways_back(factors: tuple[Factor, ...], passes: int) -> float:
     return total
 
 
-def rows_kept(n: int, rates: Rates, memory: int) -> int:
+def rows_kept(n: int, batch: int, rates: Rates, memory: int) -> int:
     """Rows whose activations are kept between products."""
-    return min(n, int(KEPT_SHARE * memory) // rates.kept_bytes) if rates.kept_bytes else 0
+    return min(n, room_for(memory, batch * rates.saved_bytes) // rates.kept_bytes) if rates.kept_bytes else 0
 
 
 def exact_seconds(n: int, rates: Rates) -> float:
