@@ -185,7 +185,8 @@ def load_state(body: nn.Module, state: State, head: str, source: str) -> nn.Line
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    out = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], bias=bias is not None)
+    with torch.device("meta"):  # no initial values: they would be drawn from the global random state
+        out = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     out.weight = nn.Parameter(weight.clone())
     if bias is not None:
         out.bias = nn.Parameter(bias.clone())

@@ -61,6 +61,11 @@ class Primal(TorchDispatchMode):
         self._watching, self.hits, self.bytes = False, 0, 0
         self._token: Any = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled inside; asking the compiler not to look would first import it, which takes a second."""
+        return False
+
     def watch(self, run: Callable[[], Tensor]) -> Tensor:
         """Run the primal once, and keep what it computes.
 
