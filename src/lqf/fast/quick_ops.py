@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from lqf.fast.kept import keeping
 from lqf.fast.layer_norm import LayerNorm
 from lqf.fast.pointwise import Pointwise
+from lqf.fast.products import product
 from lqf.fast.softmax import Softmax
 
 OUT_OF_PLACE: dict[Any, Callable[..., Tensor]] = {
@@ -24,11 +25,14 @@ OUT_OF_PLACE: dict[Any, Callable[..., Tensor]] = {
 }
 """Activations that are kept must not be overwritten; `KeptBatch` checks that nothing relies on it."""
 
+MATMUL: set[Any] = {torch.matmul, torch.bmm, Tensor.__matmul__, Tensor.matmul, Tensor.bmm}
 SOFTMAX: set[Any] = {F.softmax, torch.softmax, Tensor.softmax}
 
 
 class QuickOps(TorchFunctionMode):
-    """Inside, `F.layer_norm` is `LayerNorm`, softmax `Softmax` and, if they are ``merged``, `F.linear` is `Pointwise`.
+    """Inside, `F.layer_norm` is `LayerNorm` and softmax is `Softmax`.
+
+    If they are ``merged``, linear layers are `Pointwise`, and batched products `BatchedProduct`.
 
     Args:
         kernels: whether Triton kernels may be used, which a tracer cannot follow.
@@ -50,6 +54,8 @@ class QuickOps(TorchFunctionMode):
             return self._linear(*args, **kwargs)
         if func in SOFTMAX:
             return self._softmax(func, *args, **kwargs)
+        if func in MATMUL and self.merged and len(args) == 2 and not kwargs and (out := product(*args)) is not None:
+            return out
         return func(*args, **kwargs)
 
     def _layer_norm(
