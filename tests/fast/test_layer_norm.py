@@ -74,8 +74,9 @@ def test_tangents_keep_a_narrow_type_and_its_range(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, whose interpreter runs on a CPU")
-def test_the_kernel_agrees_with_plain_operations() -> None:
-    x, dx, (w, dw, db) = torch.randn(7, 48), torch.randn(7, 48), torch.randn(3, 48)
+@pytest.mark.parametrize(("rows", "width"), [(7, 48), (70, 48), (3, 3000)])  # a part of a tile, several, one row each
+def test_the_kernel_agrees_with_plain_operations(rows: int, width: int) -> None:
+    (x, dx), (w, dw, db) = torch.randn(2, rows, width), torch.randn(3, width)
     for args in ((dx, w, dw, db), (None, w, dw, db), (dx, None, None, None), (dx, w, None, db), (dx, w, dw, None)):
         ours, theirs = _kernels().row_tangent(x, *args, 1e-5), _tangent(x, *args, 1e-5)
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -21,6 +21,8 @@ TILES = ((64, 64), (16, 128))
 """Rows and channels that a program takes at a time, the second from 128 channels on: the best of a dozen on an H200."""
 PULL_TILES = ((128, 64), (32, 64))
 """The same for gradients, without and with a shortcut."""
+ROW_TILE = 2048
+"""Numbers that a program holds of each tensor where rows are normalised one by one."""
 WIDEST = 8192
 """Channels of a row that one program holds."""
 
@@ -110,7 +112,9 @@ class Kernels:
         m, c = x.shape
         given = tuple(t is not None for t in (dx, weight, dweight, dbias))
         others = [x if t is None else t.contiguous() for t in (weight, dweight, dbias)]
-        self.jit["row_tangent"][(m,)](x, *_optional(x, dx), *others, dy, eps, c, *given, 1 << (c - 1).bit_length())
+        width = 1 << (c - 1).bit_length()
+        rows = max(1, ROW_TILE // width)
+        self.jit["row_tangent"][(-(-m // rows),)](*(x, *_optional(x, dx), *others, dy, eps, m, c), *given, rows, width)
         return dy
 
 

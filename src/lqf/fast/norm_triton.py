@@ -183,29 +183,30 @@ def row_tangent(
     dbias_ptr,
     dy_ptr,
     eps,
+    M,
     C,
     DX: tl.constexpr,
     WEIGHT: tl.constexpr,
     DWEIGHT: tl.constexpr,
     DBIAS: tl.constexpr,
+    ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    col = tl.arange(0, WIDTH)
-    inside = col < C
-    at = tl.program_id(0).to(tl.int64) * C + col
-    x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    x = tl.where(inside, x - tl.sum(x, 0) / C, 0.0)
-    rho = 1 / tl.sqrt(tl.sum(x * x, 0) / C + eps)
+    row, col = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    at, inside = _place(row, col, M, C)
+    x = _read(x_ptr, at, inside)
+    x = tl.where(inside, x - (tl.sum(x, 1) / C)[:, None], 0.0)
+    rho = (1 / tl.sqrt(tl.sum(x * x, 1) / C + eps))[:, None]
     x = x * rho
-    dy = tl.zeros((WIDTH,), tl.float32)
+    dy = tl.zeros((ROWS, WIDTH), tl.float32)
     if DX:
-        dx = tl.load(dx_ptr + at, mask=inside, other=0.0).to(tl.float32)
-        dx = rho * (dx - tl.sum(dx, 0) / C - x * (tl.sum(x * dx, 0) / C))
+        dx = _read(dx_ptr, at, inside)
+        dx = rho * (dx - (tl.sum(dx, 1) / C)[:, None] - x * (tl.sum(x * dx, 1) / C)[:, None])
         if WEIGHT:
-            dx *= tl.load(weight_ptr + col, mask=inside, other=0.0).to(tl.float32)
+            dx *= _channel(weight_ptr, col, C).to(tl.float32)
         dy += dx
     if DWEIGHT:
-        dy += x * tl.load(dweight_ptr + col, mask=inside, other=0.0).to(tl.float32)
+        dy += x * _channel(dweight_ptr, col, C).to(tl.float32)
     if DBIAS:
-        dy += tl.load(dbias_ptr + col, mask=inside, other=0.0).to(tl.float32)
+        dy += _channel(dbias_ptr, col, C).to(tl.float32)
     tl.store(dy_ptr + at, dy, mask=inside)
