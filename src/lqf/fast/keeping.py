@@ -46,6 +46,9 @@ def keep_within(problem: Problem, budget: int) -> int:
             used = body.keep(x)
             if used == 0:
                 break
+            if used > budget:  # the first one tells what each takes
+                body.forget()
+                break
             held.append((rows, x))
             spent += used
     inputs.hold(held)
