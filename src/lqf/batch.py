@@ -11,6 +11,8 @@ from lqf.linearize import Linearization
 
 MOST = 128
 """Rows beyond which a GPU gets no faster."""
+CPU_ROWS = 16
+"""Rows of a batch on a CPU."""
 COPIES = 3
 """A pass holds what the forward pass saves, the gradients on the way back, and for K-FAC those of several draws."""
 
@@ -28,6 +30,11 @@ def saved_bytes(body: Linearization, row: Tensor) -> int:
     with torch.enable_grad(), saved_tensors_hooks(note, lambda t: t):
         body.call({n: w.requires_grad_() for n, w in body.weights().items()}, row)
     return sum(kept.values())
+
+
+def usual_rows(device: torch.device) -> int:
+    """Rows of a batch for passes that save nothing for a way back."""
+    return MOST if device.type == "cuda" else CPU_ROWS
 
 
 def pass_bytes(tape: Tape, row: Tensor) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ from torch import nn
 from lqf import storage
 from lqf.analysis import Analysis, Influence, Information, WhatIf, open_training
 from lqf.backbones import load_backbone
+from lqf.batch import usual_rows
 from lqf.calibration import probabilities
 from lqf.checkpoint import Checkpoint
 from lqf.data import (
@@ -432,7 +433,7 @@ class LQFClassifier:
         return self._model().outputs(
             images,
             device=device,
-            batch_size=self.batch_size or (128 if device.type == "cuda" else 16),
+            batch_size=self.batch_size or usual_rows(device),
             dtype=torch.float64 if self.dtype == "float64" else torch.float32,
             progress=progress,
         )

@@ -22,7 +22,7 @@ from lqf.choose_views import interleaved
 from lqf.data import Images, Preprocess, with_views
 from lqf.data.preprocess import Views
 from lqf.distributed import ALONE, World
-from lqf.fast import FastLinearization
+from lqf.fast.engine import Engine
 from lqf.inputs import Inputs
 from lqf.linearize import Linearization, linearized_body
 from lqf.memory import available_bytes
@@ -201,10 +201,12 @@ class Featured:
     @cached_property
     def _reader(self) -> Linearization:
         """The body as features are computed by: on a GPU with its layers merged, in the same floating-point type."""
-        body: Linearization = self._parts[1]
-        if self.device.type != "cuda":
-            return body
-        return FastLinearization(body, self.dtype, self.inputs.example(), recorded=False)
+        return self.engine.exact if self.device.type == "cuda" else self._parts[1]
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Faster passes."""
+        return Engine(self._parts[1], self.settings, self.inputs.example(), self.progress.say)
 
     def features(self, moment: ChannelMoment | None = None) -> Tensor:
         """z (n, p) of all rows; the moment, if there is one, is added up on the way, over the central views."""

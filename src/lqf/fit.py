@@ -15,7 +15,6 @@ from lqf.choose_pooling import Pooled
 from lqf.choose_views import reason_against, too_dear, worth_it
 from lqf.data import has_pixels
 from lqf.errors import LQFError
-from lqf.fast.keeping import release_activations
 from lqf.fitted import Fitted
 from lqf.journey import Journey
 from lqf.loo import LeaveOneOut
@@ -53,8 +52,7 @@ class Fit(Journey):
             loo = self.leave_one_out_of_moved(ready, used, pretrained)
         else:
             loo = self.leave_one_out(ready, solved)
-        if solved.fast is not None:
-            release_activations(solved.fast)
+        solved.release()
         honest = loo is not None and not (self.settings.moves and self.settings.loo == "kernel")
         told = self._report(
             solved.solution, loo, pooled.choice, began, plan=ready.plan.sentence, point=ready.point.kind

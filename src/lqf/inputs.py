@@ -58,26 +58,31 @@ class Inputs:
 
     def take(self, samples: Tensor) -> Inputs:
         """The rows of some samples only; what is cached stays shared."""
-        other = copy(self)
-        other.samples, other._held = self.samples[samples], []
+        other = self._copied()
+        other.samples = self.samples[samples]
         return other
 
     def in_batches(self, rows: int) -> Inputs:
         """The same rows, so many at a time; what is cached stays shared."""
-        other = copy(self)
-        other.batch_size, other._held = rows, []
+        other = self._copied()
+        other.batch_size = rows
         return other
 
     def gathered(self) -> Inputs:
         """The same rows, all of them delivered by every process: for kernels, where every row meets every other."""
         if self.world.size == 1:
             return self
-        other = copy(self)
+        other = self._copied()
         other.images = gather_images(self.images, self.samples, self.world)
         other.samples, other.world = torch.arange(len(self.samples)), ALONE
         other._cache = other._on_device = None
-        other._held = []
         other.cache_prefix(available_bytes(torch.device("cpu")) // (4 * self.world.local_size))
+        return other
+
+    def _copied(self) -> Inputs:
+        """The same but for the batches that are held, which are those of this division into batches."""
+        other = copy(self)
+        other._held = []
         return other
 
     @property
@@ -148,8 +153,7 @@ class Inputs:
         """
         if self.prefix is None:
             return False
-        one, whole = self.example(1), copy(self)
-        whole._held = []
+        one, whole = self.example(1), self._copied()
         whole.samples, n = torch.arange(len(self.images)), len(self.images.own) * self.n_views
         budget = available_bytes(torch.device("cpu")) // (2 * self.world.local_size) if budget is None else budget
         if one.numel() * one.element_size() * n > budget:

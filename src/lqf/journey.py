@@ -13,7 +13,6 @@ from lqf.backbones.moved import flat_state, with_flat_state
 from lqf.choose_pooling import Pooled
 from lqf.data import Images, select_images
 from lqf.errors import LQFError
-from lqf.fast.keeping import release_activations
 from lqf.kernel_ridge import KernelRidge
 from lqf.linearize import Linearization, linearized_body
 from lqf.loo import LeaveOneOut, average_views
@@ -71,8 +70,7 @@ class Journey(Stages):
             solved = self.solve(ready, state, ready.kernels)
             if len(used) > self.settings.relinearize:
                 return ready, solved, used
-            if solved.fast is not None:
-                release_activations(solved.fast)
+            solved.release()
             self._step(ready.problem.model, solved.solution.delta)
             ready, state = self.again(strengths), None
 

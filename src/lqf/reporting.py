@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lqf.audit import Audit, audit
+from lqf.batch import usual_rows
 from lqf.device import resolve_device
 from lqf.explain import Explanation, explanations
 from lqf.fitted import Fitted
@@ -94,7 +95,7 @@ def _shift(model: LQFClassifier, analysis: Analysis, test: Tested, progress: Pro
     new = model.fitted_.features(
         test.images,
         device=device,
-        batch_size=model.batch_size or (128 if device.type == "cuda" else 16),
+        batch_size=model.batch_size or usual_rows(device),
         dtype=torch.float64 if model.dtype == "float64" else torch.float32,
         progress=progress,
     )

@@ -10,8 +10,7 @@ from torch import Tensor
 from lqf.choose_pooling import Pooled
 from lqf.curvature import KFAC
 from lqf.curvature.preconditioner import draws_for
-from lqf.fast.engine import Engine
-from lqf.fast.keeping import keep_activations
+from lqf.fast.keeping import keep_activations, release_activations
 from lqf.featured import Featured
 from lqf.folds import stratified_folds
 from lqf.iterate import Iterate
@@ -69,6 +68,11 @@ class Solved:
     solution: Solution
     fast: Problem | None = None
     kfac: KFAC | None = None
+
+    def release(self) -> None:
+        """Give up the activations that were kept for its products."""
+        if self.fast is not None:
+            release_activations(self.fast)
 
 
 @dataclass
@@ -179,11 +183,6 @@ class Stages(Featured):
             with self._timed("curvature"):
                 preconditioner = iterate.preconditioner(problem, features)
             return Solved(ready, iterate.stochastic(problem, preconditioner, state))
-
-    @cached_property
-    def engine(self) -> Engine:
-        """Faster passes for the solve."""
-        return Engine(self._parts[1], self.settings, self.inputs.example(), self.progress.say)
 
     # --- leave-one-out ------------------------------------------------------------------------------------------------
 

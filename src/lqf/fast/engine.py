@@ -47,7 +47,7 @@ class Engine:
 
     def measured(self, problem: Problem) -> Problem:
         """The same problem in the same floating-point type, for a few exact residuals."""
-        return problem.with_body(self._exact)
+        return problem.with_body(self.exact)
 
     def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
         """The same problem with faster passes, for many products; of a narrow type twice as many rows at a time."""
@@ -78,7 +78,8 @@ class Engine:
         return NARROW.get(self.settings.precision, own)
 
     @cached_property
-    def _exact(self) -> FastLinearization:
+    def exact(self) -> FastLinearization:
+        """The body with its layers merged, in its own floating-point type."""
         return FastLinearization(self.body, self.example.dtype, self.example, recorded=False)
 
     @cached_property

@@ -72,7 +72,7 @@ def online_nlft(
     On few images there are more epochs, so that every step of the data takes ``least_steps`` of the optimiser.
     """
     lab, told = task.lab, []
-    how = NLFT(seed=seed, precision="bf16" if lab.device.type == "cuda" else "float32", **settings)
+    how = NLFT(seed=seed, precision=lab.precision, **settings)
     start: Network | None = None
     for rows in arrivals(task.train.samples.labels, steps, seed):
         now, batch = task.some(rows), min(how.batch_size, len(rows))

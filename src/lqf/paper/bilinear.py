@@ -11,6 +11,7 @@ from torch import nn
 
 from lqf.backbones import Backbone
 from lqf.backbones.pool import find_average_pool, with_bilinear_pool
+from lqf.batch import usual_rows
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
 from lqf.inputs import Inputs
@@ -23,7 +24,7 @@ def bilinear(
     """A copy of the backbone that pools bilinearly, on its device."""
     body = backbone.body.to(device)
     dtype = next(body.parameters()).dtype
-    inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=128 if device.type == "cuda" else 16)
+    inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=usual_rows(device))
     pool = find_average_pool(body, inputs.example())
     if pool is None or pool.positions == 1:
         what = "does not end in an average over its last feature map" if pool is None else "has one position there"

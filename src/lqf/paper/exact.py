@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
+from lqf.batch import usual_rows
 from lqf.data import Images, Preprocess, with_views
 from lqf.fit import Fit
 from lqf.fitted import Fitted
@@ -72,7 +73,7 @@ class RidgeHead:
 
 def _inputs(images: Images, preprocess: Preprocess, device: torch.device, body: Linearization) -> Inputs:
     dtype = next(body.module.parameters()).dtype
-    return Inputs(images, preprocess, device=device, dtype=dtype, batch_size=128 if device.type == "cuda" else 16)
+    return Inputs(images, preprocess, device=device, dtype=dtype, batch_size=usual_rows(device))
 
 
 @dataclass(frozen=True)
@@ -108,5 +109,5 @@ class Ours:
     def outputs(self, images: Images) -> Tensor:
         """Class scores (N, C), averaged over the views that the fit chose, on the CPU."""
         seen = with_views(images, self.fitted.preprocess)
-        batch_size = 128 if self.device.type == "cuda" else 16
+        batch_size = usual_rows(self.device)
         return class_scores(self.fitted.outputs(seen, device=self.device, batch_size=batch_size), self.fitted.alpha)

@@ -18,6 +18,7 @@ from lqf.backbones import Backbone, load_backbone
 from lqf.data import Images, Preprocess, Samples, check_trainable, load_samples, open_images, select_images
 from lqf.data.labels import limit_per_class
 from lqf.errors import LQFError
+from lqf.paper.nlft import Precision
 from lqf.progress import SILENT, Progress
 
 
@@ -68,6 +69,11 @@ class Lab:
             std=net.std,
             keep_aspect=False,
         )
+
+    @property
+    def precision(self) -> Precision:
+        """Of ordinary fine-tuning: bf16 on a GPU."""
+        return "bf16" if self.device.type == "cuda" else "float32"
 
     def describe(self) -> dict[str, Any]:
         """What of it a cell's result depends on."""

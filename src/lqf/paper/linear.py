@@ -25,7 +25,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +46,7 @@ from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
 from lqf.paper.heads import HeadKind, features_of, make_head
-from lqf.paper.nlft import Loss, Schedule, rate
+from lqf.paper.nlft import Loss, Schedule, check_choices, rate
 from lqf.paper.stream import per_epoch, steps, stream
 from lqf.paper.trained import Trained
 from lqf.paper.tuned import plain_float32
@@ -100,9 +100,7 @@ class Linear:
 
     def __post_init__(self) -> None:
         choices = {"loss": Loss, "optimiser": Optimiser, "scope": Scope, "head": HeadKind, "schedule": Schedule}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in get_args(allowed):
-                raise LQFError(f"{name} is {getattr(self, name)!r}; choose {', '.join(get_args(allowed))}")
+        check_choices(self, choices)
         if self.head == "zero" and self.scope == "all":
             raise LQFError("under a zero head the body's Jacobian is zero and only the head would learn; use `random`")
 

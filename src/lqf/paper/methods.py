@@ -89,7 +89,7 @@ def params(method: str, scale: Scale, n: int, settings: dict[str, Any], **more: 
 
 def _nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
     lab = task.lab
-    how = NLFT(seed=seed, precision="bf16" if lab.device.type == "cuda" else "float32", **settings)
+    how = NLFT(seed=seed, precision=lab.precision, **settings)
     return how.fit(lab.network(leaky=False), task.train, lab.preprocess, device=lab.device, progress=lab.progress)
 
 
@@ -97,7 +97,7 @@ def _bilinear_nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any
     """MPN-COV: all weights, the channel reduction among them, through the root, which is never narrow."""
     lab, net = task.lab, _pooled(task, False, pool_channels)
     net = replace(net, body=trained_reduction(copy.deepcopy(net.body)))
-    how = NLFT(seed=seed, precision="bf16" if lab.device.type == "cuda" else "float32", **settings)
+    how = NLFT(seed=seed, precision=lab.precision, **settings)
     return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,13 @@ STOP_EPOCHS = 5
 """So many epochs in a row must be (nearly) without error before a run ends early, as in the paper."""
 DROP_AT = 2 / 3
 """Part of the run after which "steps" divides the learning rate by 10."""
+
+
+def check_choices(how: object, choices: dict[str, Any]) -> None:
+    """Refuse a value of a field that is none of its Literal's."""
+    for name, allowed in choices.items():
+        if getattr(how, name) not in get_args(allowed):
+            raise LQFError(f"{name} is {getattr(how, name)!r}; choose {', '.join(get_args(allowed))}")
 
 
 @dataclass(frozen=True)
@@ -80,9 +87,7 @@ class NLFT:
 
     def __post_init__(self) -> None:
         choices = {"loss": Loss, "schedule": Schedule, "augment": Augment, "bn": Mode, "precision": Precision}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in get_args(allowed):
-                raise LQFError(f"{name} is {getattr(self, name)!r}; choose {', '.join(get_args(allowed))}")
+        check_choices(self, choices)
 
     def fit(
         self,
