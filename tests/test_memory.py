@@ -23,17 +23,26 @@ def test_free_is_what_this_process_may_still_have(
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (free, 100))
     monkeypatch.setattr("torch.cuda.memory_reserved", lambda device: reserved)
     monkeypatch.setattr("torch.cuda.memory_allocated", lambda device: allocated)
-    monkeypatch.setattr("torch.cuda.get_per_process_memory_fraction", lambda device: fraction)
-    assert available_bytes(GPU) == expected
+    monkeypatch.setattr("torch.cuda.get_per_process_memory_fraction", {3: fraction}.__getitem__)
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
+    assert available_bytes(GPU) == available_bytes(torch.device("cuda", 3)) == expected
 
 
 @pytest.mark.parametrize(("gigabytes", "fraction"), [(20, 0.25), (80, 1.0), (500, 1.0)])
 def test_a_limit_is_a_share_of_the_gpu(gigabytes: float, fraction: float, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (1, int(80e9)))
-    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda f, device: seen.append(f))
+    monkeypatch.setattr("torch.cuda.set_per_process_memory_fraction", lambda *args: seen.append(args))
+    monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
     limit_gpu(gigabytes, GPU)
-    assert seen == [fraction]
+    assert seen == [(fraction, 3)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", [GPU, torch.device("cuda", 0)])
+def test_a_gpu_says_what_is_free(device: torch.device) -> None:
+    limit_gpu(1e6, device)
+    assert 0 < available_bytes(device) <= torch.cuda.get_device_properties(device).total_memory
 
 
 def test_a_cpu_has_no_such_limit() -> None:

@@ -15,7 +15,7 @@ def available_bytes(device: torch.device) -> int:
     free, total = torch.cuda.mem_get_info(device)
     allocated = torch.cuda.memory_allocated(device)
     fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)  # old versions do not tell
-    own = int(fraction(device) * total) - allocated
+    own = int(fraction(_number(device)) * total) - allocated
     return max(0, min(free + torch.cuda.memory_reserved(device) - allocated, own))
 
 
@@ -24,7 +24,12 @@ def limit_gpu(gigabytes: float, device: torch.device) -> None:
     if device.type != "cuda":
         raise LQFError("--memory limits the memory of a GPU, and this runs on a CPU; leave it out")
     _, total = torch.cuda.mem_get_info(device)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total), device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total), _number(device))
+
+
+def _number(device: torch.device) -> int:
+    """Which GPU: "cuda" without a number is the current one, and a process's share is asked by number."""
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def human(n_bytes: float) -> str:
