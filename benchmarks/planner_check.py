@@ -4,8 +4,8 @@
     python benchmarks/planner_check.py --backbones resnet50 --weights r50.safetensors --device cuda --sizes 224 \
         --n 500 2000 --classes 5 20 --solvers dense pcg
 
-PCG is predicted with the number of passes it then took, since that number depends on the data. Memory is the peak
-beyond what was held before the planned stages: of the device, or of the process on a CPU.
+Solvers are predicted with the number of passes they then took, since that number depends on the data. Memory is the
+peak beyond what was held before the planned stages: of the device, or of the process on a CPU.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lqf.memory import available_bytes, human
 from lqf.objective import Ridge
 from lqf.settings import Settings
 from lqf.solvers import Dense
-from lqf.solvers.planner import cost_pcg, plan
+from lqf.solvers.planner import cost_dense, cost_pcg, plan
 from lqf.solvers.rates import Rates
 
 
@@ -69,8 +69,9 @@ def check(args: argparse.Namespace, backbone_name: str, n: int, classes: int, si
                 fast, exact = fit.engine.fast(problem), fit.engine.measured(problem)
                 keep_activations(fast, exact)
                 solution = iterate.pcg(exact, fast, features, head.ridge, kfac, None)
+    cost = cost_pcg if solver == "pcg" else cost_dense
+    chosen = cost(problem, rates, memory, passes=solution.certificate.passes)
     if solver == "pcg":
-        chosen = cost_pcg(problem, rates, memory, passes=solution.certificate.passes)
         fit.seconds["solve"] -= fit.seconds["curvature"]
     actual = {k: fit.seconds[k] for k in chosen.stages}
     total = sum(actual.values())

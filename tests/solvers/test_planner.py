@@ -132,9 +132,14 @@ def test_rows_whose_activations_are_kept_are_passed_over_faster() -> None:
 
 def test_true_residuals_take_as_long_as_the_exact_type_does() -> None:
     slow, p = rates(exact_rows=2.0), problem(n=14)
-    for cost, sweeps in ((cost_pcg, 1), (cost_dense, 1 + 5 / 6)):
+    for cost, exact, own in ((cost_pcg, 1, 1), (cost_dense, 2 * 3 / 2, 2 * (1 / 2 + 5 / 6))):
         more = cost(p, slow, LARGE).stages["solve"] - cost(p, RATES, LARGE).stages["solve"]
-        assert more == pytest.approx(sweeps * (14 / 2 - 14 / 50))
+        assert more == pytest.approx(exact * 14 / 2 - own * 14 / 50)
+
+
+def test_a_correction_of_the_dense_solution_is_one_way_back_and_a_product() -> None:
+    few, many = (cost_dense(problem(n=14), RATES, LARGE, passes=k).stages["solve"] for k in (3, 7))
+    assert many - few == pytest.approx(2 * (1 / 2 + 5 / 6) * 14 / 50)
 
 
 def test_a_jacobian_that_does_not_fit_is_made_in_several_passes() -> None:

@@ -17,11 +17,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker
+from lqf.curvature.together import together
 from lqf.distributed import ALONE, World
 from lqf.layers import Layer, NormLayer, Record, Tape
 from lqf.linearize import Layout
@@ -230,19 +232,24 @@ def kfac(
     times = 1.0 if all_weight is None else all_weight / seen
     return KFAC(
         tape.body.layout,
-        _factored(sums.kronecker, seen, times, world),
+        _factored(sums.kronecker, seen, times, world, piece.x.device),
         {n: Channelwise.of(times * s.blocks) for n, s in sums.channel.items() if isinstance(s.blocks, Tensor)},
         {lay.name: lay for lay in tape.layers},
         {n: s.names for n, s in sums.channel.items()},
     )
 
 
-def _factored(sums: dict[str, _KroneckerSum], total_weight: float, times: float, world: World) -> dict[str, Kronecker]:
+def _factored(
+    sums: dict[str, _KroneckerSum], total_weight: float, times: float, world: World, device: torch.device
+) -> dict[str, Kronecker]:
     """Each layer's eigenpairs, computed by one process."""
     for s in sums.values():
         s.combine(world)
-    owners = world.deal([s.cost for s in sums.values()])
-    pairs = [s.eigenpairs(owner == world.rank) for s, owner in zip(sums.values(), owners, strict=True)]
+    costs = [s.cost for s in sums.values()]
+    tasks = [
+        partial(s.eigenpairs, owner == world.rank) for s, owner in zip(sums.values(), world.deal(costs), strict=True)
+    ]
+    pairs = together(tasks, costs, device)
     for four in pairs:
         for tensor in four:
             world.sum_(tensor)

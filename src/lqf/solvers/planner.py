@@ -24,6 +24,10 @@ __all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
 
 PCG_PASSES = 14
 """Passes a preconditioned solve usually takes to its default tolerance."""
+DENSE_PASSES = 5
+"""Two corrections by residuals measured on the data, and the right-hand side, which the kernel tells."""
+STARTING = 0.2
+"""Seconds in which a GPU loads the kernels of a stage and records its passes."""
 MOST_SAMPLES = 1000
 """Rows in the averaged kernel."""
 AVERAGED_DRAWS = 2
@@ -103,21 +107,22 @@ def plan(
     return replace(pcg, sentence=f"{pcg.sentence} ({reason})")
 
 
-def cost_dense(problem: Problem, rates: Rates, memory: int) -> Plan:
+def cost_dense(problem: Problem, rates: Rates, memory: int, passes: int = DENSE_PASSES) -> Plan:
     """Kernels of (nC)² float64 entries six times over (two parts, their sum, the factorisation's workspace), and the
-    Jacobian in pieces of at most a third of the memory.
+    Jacobian in pieces of at most a third of the memory. A correction is a way back and a product.
     """
     n, c = len(problem.targets), problem.model.n_outputs
     m = n * c
     kernels = 6 * 8 * m * m
     held = jacobian_bytes(problem, m, memory - kernels)
+    shared = 1.0 if rates.exact_rows else FUSED  # recorded sweeps go forward twice
     stages = {
         "kernel": kernel_seconds(problem, rates, n, c, held, rates.flops, joint=True),
         "weight decay": choice_seconds(rates, m, columns=1, block=c),
-        "solve": rates.eigh(m) + (2 / 2 + FUSED) * exact_seconds(n, rates),
+        "solve": rates.eigh(m) + (passes - 1) // 2 * (1 / 2 + shared) * exact_seconds(n, rates),
     }
     size = kernels + held + _gradient_bytes(problem, rates, c, memory - kernels - held)
-    return _plan("dense", stages, size, held)
+    return _plan("dense", _started(problem, stages), size, held)
 
 
 def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASSES, *, refits: bool = False) -> Plan:
@@ -144,7 +149,7 @@ def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASS
         2 * factors + _batch_bytes(problem, rates, rates.draws),
         factors + 8 * item * problem.size + _batch_bytes(problem, rates, 0) + kept * rates.kept_bytes,
     )
-    return _plan("pcg", stages, size, held)
+    return _plan("pcg", _started(problem, stages), size, held)
 
 
 def cost_passes(solver: str, problem: Problem, rates: Rates, passes: int, memory: int) -> Plan:
@@ -258,6 +263,11 @@ def _batch_bytes(problem: Problem, rates: Rates, gradients: int) -> int:
     """Activations of one batch, with the gradients at all layers' outputs kept so many times, and patches."""
     per_row = rates.saved_bytes + gradients * rates.output_bytes + min(gradients, 1) * 2 * rates.patch_bytes
     return problem.inputs.batch_size * per_row
+
+
+def _started(problem: Problem, stages: dict[str, float]) -> dict[str, float]:
+    """With the time that each stage takes to begin."""
+    return {k: v + (STARTING if problem.targets.is_cuda else 0.0) for k, v in stages.items()}
 
 
 def _plan(solver: str, stages: dict[str, float], size: int, held: int) -> Plan:
