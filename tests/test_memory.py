@@ -7,12 +7,17 @@ from lqf.errors import LQFError
 from lqf.memory import available_bytes, human, limit_gpu
 
 GPU = torch.device("cuda")
+SEGMENTS = [
+    {"device": 3, "segment_pool_id": (0, 0), "total_size": 20, "allocated_size": 13},
+    {"device": 3, "segment_pool_id": (0, 1), "total_size": 10, "allocated_size": 7},
+    {"device": 1, "segment_pool_id": (0, 1), "total_size": 10, "allocated_size": 2},
+]
 
 
 @pytest.mark.parametrize(
     ("free", "reserved", "allocated", "fraction", "expected"),
     [
-        (50, 30, 20, 1.0, 60),  # free, and what the allocator holds without use
+        (50, 30, 20, 1.0, 57),  # free, and what the allocator holds without use, but for 3 within recordings
         (50, 30, 20, 0.5, 30),  # half of 100, of which 20 are used
         (50, 30, 20, 0.1, 0),
     ],
@@ -25,6 +30,7 @@ def test_free_is_what_this_process_may_still_have(
     monkeypatch.setattr("torch.cuda.memory_allocated", lambda device: allocated)
     monkeypatch.setattr("torch.cuda.get_per_process_memory_fraction", {3: fraction}.__getitem__)
     monkeypatch.setattr("torch.cuda.current_device", lambda: 3)
+    monkeypatch.setattr("torch.cuda.memory_snapshot", lambda: SEGMENTS)
     assert available_bytes(GPU) == available_bytes(torch.device("cuda", 3)) == expected
 
 
@@ -43,6 +49,17 @@ def test_a_limit_is_a_share_of_the_gpu(gigabytes: float, fraction: float, monkey
 def test_a_gpu_says_what_is_free(device: torch.device) -> None:
     limit_gpu(1e6, device)
     assert 0 < available_bytes(device) <= torch.cuda.get_device_properties(device).total_memory
+
+
+@pytest.mark.gpu
+def test_what_lies_between_the_tensors_of_a_recording_is_not_free() -> None:
+    x, graph = torch.zeros(1 << 28, device="cuda"), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    before = available_bytes(GPU)
+    with torch.cuda.graph(graph):
+        y = (x + 1).sum()  # 1 GiB that only a replay uses
+    assert before - available_bytes(GPU) >= 1 << 30
+    del graph, y
 
 
 def test_a_cpu_has_no_such_limit() -> None:

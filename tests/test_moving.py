@@ -1,5 +1,7 @@
 """Moving the linearisation point: each step is what one does by hand, the moved network is saved, nothing flatters."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from lqf.backbones.moved import flat_state, is_moved, with_flat_state
 from lqf.checkpoint import Checkpoint
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.errors import LQFError
+from lqf.fast import FastLinearization
 from lqf.fit import Fit
+from lqf.journey import Journey
 from lqf.loo import average_views
 from lqf.moving import Strengths, Used, fine_tuned, follows, stepped
 from lqf.objective import Ridge
@@ -90,6 +94,30 @@ def test_all_solvers_take_the_same_steps() -> None:
         for s in ("dense", "pcg")
     )
     np.testing.assert_allclose(pcg.decision_function(NEW), dense.decision_function(NEW), rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_holds_no_recorded_passes_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[FastLinearization]] = []
+    make, again = FastLinearization.__init__, Journey.again
+    alive: list[int] = []
+
+    def remembered(self: FastLinearization, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        made.append(weakref.ref(self))
+
+    def counted(self: Journey, *args: Any) -> Any:
+        alive.append(sum(body() is not None for body in made))
+        return again(self, *args)
+
+    monkeypatch.setattr(FastLinearization, "__init__", remembered)
+    monkeypatch.setattr(Journey, "again", counted)
+    gc.disable()  # what waits for the garbage collector is not free
+    try:
+        classifier(**FIXED, solver="pcg", relinearize=2, loo="none").fit(*data())
+    finally:
+        gc.enable()
+    assert made
+    assert alive == [0, 0]
 
 
 def test_strengths_keep_their_size_relative_to_the_kernels() -> None:

@@ -70,8 +70,10 @@ class Journey(Stages):
             solved = self.solve(ready, state, ready.kernels)
             if len(used) > self.settings.relinearize:
                 return ready, solved, used
+            model, delta = ready.problem.model, solved.solution.delta
             solved.release()
-            self._step(ready.problem.model, solved.solution.delta)
+            del ready, solved  # the next problem needs the memory of this one's kernels and recorded passes
+            self._step(model, delta)
             ready, state = self.again(strengths), None
 
     def again(self, strengths: Strengths, fixed: Ridge | None = None) -> Prepared:
@@ -95,7 +97,9 @@ class Journey(Stages):
         pooled = self._pooled(u.point)
         point = self.point(pooled.head, u.point)
         problem = self.problem(point).with_ridge(u.ridge)
-        return problem.model, self.solve(Outline(pooled, point, problem, plan)).solution.delta
+        solved = self.solve(Outline(pooled, point, problem, plan))
+        solved.release()
+        return problem.model, solved.solution.delta
 
     def fine_tune(self) -> None:
         """Ordinary fine-tuning; all weights change, those before the first linearised stage too."""

@@ -16,7 +16,8 @@ def available_bytes(device: torch.device) -> int:
     allocated = torch.cuda.memory_allocated(device)
     fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)  # old versions do not tell
     own = int(fraction(_number(device)) * total) - allocated
-    return max(0, min(free + torch.cuda.memory_reserved(device) - allocated, own))
+    unused = torch.cuda.memory_reserved(device) - allocated - _set_aside(_number(device))
+    return max(0, min(free + unused, own))
 
 
 def limit_gpu(gigabytes: float, device: torch.device) -> None:
@@ -25,6 +26,12 @@ def limit_gpu(gigabytes: float, device: torch.device) -> None:
         raise LQFError("--memory limits the memory of a GPU, and this runs on a CPU; leave it out")
     _, total = torch.cuda.mem_get_info(device)
     torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total), _number(device))
+
+
+def _set_aside(number: int) -> int:
+    """Bytes between the tensors of recorded passes, which nothing else can have as long as those exist."""
+    segments = [s for s in torch.cuda.memory_snapshot() if s["device"] == number]
+    return sum(s["total_size"] - s["allocated_size"] for s in segments if s.get("segment_pool_id", (0, 0)) != (0, 0))
 
 
 def _number(device: torch.device) -> int:
