@@ -113,22 +113,21 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for case in itertools.product(args.backbones, args.n, args.classes, args.sizes, args.solvers):
         try:
             rows.append(check(args, *case))
-            print(show(rows[-1]), flush=True)
         except LQFError as error:
             print(f"{case}: {error}", flush=True)
-    ratios = [r["time, predicted over actual"] for r in rows]
-    within = sum(0.75 <= r <= 1.25 for r in ratios)
-    print(f"time within 25 %: {within} of {len(ratios)}; median {statistics.median(ratios):.2f}")
-    result = {
-        "rows": rows,
-        "time within 25 %": [within, len(ratios)],
-        "hardware": hardware(resolve_device(args.device)),
-    }
-    print(write(f"planner_check-{args.device}", result, args.out))
+            continue
+        print(show(rows[-1]), flush=True)
+        ratios = [r["time, predicted over actual"] for r in rows]
+        within = sum(0.75 <= r <= 1.25 for r in ratios)
+        result = {"rows": rows, "time within 25 %": [within, len(ratios)]}
+        path = write(
+            f"planner_check-{args.device}", {**result, "hardware": hardware(resolve_device(args.device))}, args.out
+        )
+    print(f"time within 25 %: {within} of {len(ratios)}; median {statistics.median(ratios):.2f}\n{path}")
 
 
 if __name__ == "__main__":

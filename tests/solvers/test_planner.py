@@ -9,6 +9,7 @@ from torch import nn
 
 from cases import images
 from lqf.batch import COPIES, pass_bytes
+from lqf.curvature.together import AT_A_TIME
 from lqf.errors import LQFError
 from lqf.fast.keeping import KEPT_SHARE
 from lqf.layers import Tape
@@ -24,7 +25,7 @@ SPEEDS = ("forward_rows", "backward_rows", "product_rows", "curvature_rows", "gr
 
 def rates(rows: float = 100.0, flops: float = 1e9, factor: float = 1.0, **more: Any) -> Rates:
     speeds = {name: (flops if "flops" in name else rows) * factor for name in SPEEDS}
-    return Rates(**speeds, eigh=PowerLaw(1e-3 / factor, 100), **more)
+    return Rates(**speeds, eigh=PowerLaw(1e-3 / factor, 100), factor_eigh=PowerLaw(1e-3 / factor, 100), **more)
 
 
 RATES = rates()
@@ -190,19 +191,20 @@ def test_rates_are_measured_without_touching_the_random_numbers() -> None:
     before = torch.get_rng_state()
     measured = Rates.measure(p)
     assert min(getattr(measured, name) for name in SPEEDS) > 0
-    assert 0 < measured.eigh(10) < measured.eigh(100)
+    for law in (measured.eigh, measured.factor_eigh):
+        assert 0 < law(10) < law(100)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_device_itself_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[torch.Tensor] = []
-    monkeypatch.setattr("lqf.solvers.rates.eigh_law", lambda like: seen.append(like) or PowerLaw(1.0, 10))
+    seen: list[tuple[torch.dtype, int]] = []
+    monkeypatch.setattr("lqf.solvers.rates.eigh_law", lambda _, *how: seen.append(how) or PowerLaw(1.0, 10))
     device_rates.cache_clear()
     first, again = Rates.measure(problem()), Rates.measure(problem("convnet", n=5))
     assert (again.flops, again.fast_flops, again.eigh) == (first.flops, first.fast_flops, first.eigh)
-    assert len(seen) == 1
+    assert seen == [(torch.float64, 1), (torch.float64, AT_A_TIME)]
     device_rates(torch.device("cpu"), torch.float32, torch.get_num_threads())
-    assert [like.dtype for like in seen] == [torch.float64, torch.float32]
+    assert seen[2:] == [(torch.float64, 1), (torch.float32, AT_A_TIME)]
     device_rates.cache_clear()  # the next one measures again
 
 

@@ -234,7 +234,9 @@ def curvature_seconds(rates: Rates, n: int) -> float:
     few, some = min(n, TRACE_SAMPLES), min(n, MOMENT_SAMPLES)
     moments = some * MOMENT_DRAWS / rates.gradient_rows
     pass_ = n / rates.curvature_rows
-    return pass_ + moments + (few * trace + some * basis) / rates.flops + sum(k * rates.eigh(m) for k, m in sides)
+    return (
+        pass_ + moments + (few * trace + some * basis) / rates.flops + sum(k * rates.factor_eigh(m) for k, m in sides)
+    )
 
 
 def basis_work(f: Factor) -> int:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lqf.batch import pass_bytes
 from lqf.curvature.kfac import Piece, Sums
+from lqf.curvature.together import AT_A_TIME, Task, together
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
 from lqf.gram import gradients, parts
@@ -70,6 +71,7 @@ class Rates:
         flops: multiply-adds of a matrix product.
         fast_flops: the same where TF32 is allowed.
         eigh: of a symmetric matrix in float64.
+        factor_eigh: of one of many Kronecker factors, in the network's own type.
         factors: sizes of K-FAC's factors.
         draws: gradients per row in the K-FAC pass.
         saved_bytes: what a row's forward pass keeps for the way back.
@@ -89,6 +91,7 @@ class Rates:
     flops: float
     fast_flops: float
     eigh: PowerLaw
+    factor_eigh: PowerLaw
     factors: tuple[Factor, ...] = ()
     draws: int = 1
     saved_bytes: int = 0
@@ -128,10 +131,10 @@ class Rates:
         draws = min(draws, problem.model.n_outputs)
         n = min(len(x), 32 if cuda else 4)
         x, u = x[:n], problem.model.to_features(ones, fold)[:n]
-        flops, fast_flops, eigh = device_rates(problem.targets.device, problem.targets.dtype, torch.get_num_threads())
+        device = device_rates(problem.targets.device, problem.targets.dtype, torch.get_num_threads())
         untraced = torch.zeros(n, dtype=torch.bool, device=x.device)
         piece = Piece(x, problem.weights[:n], u.expand(draws, *u.shape), untraced)
-        curvature = seconds(lambda: Sums(tape).add(piece)) / n + missing_work(factors, n, draws) / flops
+        curvature = seconds(lambda: Sums(tape).add(piece)) / n + missing_work(factors, n, draws) / device["flops"]
         gradient = gradient_seconds(problem, tape, x, u)
         return cls(
             forward_rows=1 / forward,
@@ -139,15 +142,13 @@ class Rates:
             product_rows=1 / (FUSED * (forward + backward)),
             curvature_rows=1 / curvature,
             gradient_rows=1 / max(gradient - backward / 3, 0.1 * gradient),  # a third of it is the way forward
-            flops=flops,
-            fast_flops=fast_flops,
-            eigh=eigh,
             factors=factors,
             draws=draws,
             saved_bytes=saved,
             output_bytes=outputs,
             patch_bytes=patches,
             exact_rows=1 / exact_sweeps if exact_sweeps else 0.0,
+            **device,
             **kept,
         )
 
@@ -231,10 +232,12 @@ def gradient_seconds(problem: Problem, tape: Tape, x: Tensor, u: Tensor) -> floa
 
 
 @cache
-def device_rates(device: torch.device, dtype: torch.dtype, threads: int) -> tuple[float, float, PowerLaw]:
-    """Multiply-adds a second without and with TF32, and eigendecompositions, by so many threads; of every problem."""
+def device_rates(device: torch.device, dtype: torch.dtype, threads: int) -> dict[str, Any]:
+    """The fields of `Rates` that are the same for every problem, by so many threads."""
     like = torch.empty(0, dtype=dtype, device=device)
-    return multiply_adds(like, fast=False), multiply_adds(like, fast=True), eigh_law(like)
+    wide, own = (eigh_law(like, t, k) for t, k in ((torch.float64, 1), (dtype, AT_A_TIME)))
+    flops, fast_flops = (multiply_adds(like, fast) for fast in (False, True))
+    return {"flops": flops, "fast_flops": fast_flops, "eigh": wide, "factor_eigh": own}
 
 
 def multiply_adds(like: Tensor, fast: bool) -> float:
@@ -245,10 +248,17 @@ def multiply_adds(like: Tensor, fast: bool) -> float:
         return side**3 / seconds(lambda: a @ a)
 
 
-def eigh_law(like: Tensor) -> PowerLaw:
-    """From two sizes; the exponent lies between 2 (small matrices) and 3."""
+def eigh_law(like: Tensor, dtype: torch.dtype, at_a_time: int) -> PowerLaw:
+    """Of one matrix among so many, from two sizes; the exponent lies between 2 (small matrices) and 3."""
     small, large = (512, 1536) if like.is_cuda else (128, 512)
-    times = [seconds(lambda m=m: torch.linalg.eigh(_some_kernel(m, like))) for m in (small, large)]  # type: ignore[misc]
+    many = at_a_time if like.is_cuda else 1  # see `together`
+
+    def time_of(m: int) -> float:
+        matrix = _some_kernel(m, like).to(dtype)
+        tasks: list[Task] = [lambda: list(torch.linalg.eigh(matrix))] * many
+        return seconds(lambda: together(tasks, [1.0] * many, like.device)) / many
+
+    times = [time_of(m) for m in (small, large)]
     exponent = math.log(times[1] / times[0]) / math.log(large / small)
     return PowerLaw(times[1], large, min(3.0, max(2.0, exponent)))
 
