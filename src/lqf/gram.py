@@ -96,8 +96,7 @@ def body_kernel(
     sizes = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
     kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
-    if kernel.is_cuda:
-        torch.cuda.empty_cache()  # the Jacobian is one large block; what is free in pieces cannot hold it
+    _give_back(kernel.device)
     with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
         for group in groups:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
@@ -111,7 +110,16 @@ def body_kernel(
             for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
                 add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
             del rows, block  # the next group's must not be held beside them
+            _give_back(kernel.device)
     return world.sum_(kernel)
+
+
+def _give_back(device: torch.device) -> None:
+    """A Jacobian is one large block of a GPU's memory: what is free in pieces cannot hold it, and a small tensor that is
+    later put into its place would keep all of it.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def rows_at_a_time(batch: int, together: int, sizes: tuple[int, int, int], device: torch.device) -> int:

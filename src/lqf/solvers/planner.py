@@ -235,7 +235,10 @@ def curvature_seconds(rates: Rates, n: int) -> float:
     moments = some * MOMENT_DRAWS / rates.gradient_rows
     pass_ = n / rates.curvature_rows
     return (
-        pass_ + moments + (few * trace + some * basis) / rates.flops + sum(k * rates.factor_eigh(m) for k, m in sides)
+        pass_
+        + moments
+        + (few * trace + some * basis) / rates.fast_flops
+        + sum(k * rates.factor_eigh(m) for k, m in sides)
     )
 
 

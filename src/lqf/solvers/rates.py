@@ -134,13 +134,14 @@ class Rates:
         device = device_rates(problem.targets.device, problem.targets.dtype, torch.get_num_threads())
         untraced = torch.zeros(n, dtype=torch.bool, device=x.device)
         piece = Piece(x, problem.weights[:n], u.expand(draws, *u.shape), untraced)
-        curvature = seconds(lambda: Sums(tape).add(piece)) / n + missing_work(factors, n, draws) / device["flops"]
+        with matmul_precision(fast=True):
+            curvature = seconds(lambda: Sums(tape).add(piece)) / n
         gradient = gradient_seconds(problem, tape, x, u)
         return cls(
             forward_rows=1 / forward,
             backward_rows=1 / backward,
             product_rows=1 / (FUSED * (forward + backward)),
-            curvature_rows=1 / curvature,
+            curvature_rows=1 / (curvature + missing_work(factors, n, draws) / device["fast_flops"]),
             gradient_rows=1 / max(gradient - backward / 3, 0.1 * gradient),  # a third of it is the way forward
             factors=factors,
             draws=draws,
