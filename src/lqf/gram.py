@@ -115,8 +115,8 @@ def body_kernel(
 
 
 def _give_back(device: torch.device) -> None:
-    """A Jacobian is one large block of a GPU's memory: what is free in pieces cannot hold it, and a small tensor that is
-    later put into its place would keep all of it.
+    """A Jacobian is one large block of a GPU's memory: what is free in pieces cannot hold it, and a small tensor later
+    put into its place would keep all of it.
     """
     if device.type == "cuda":
         torch.cuda.empty_cache()
