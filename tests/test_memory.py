@@ -18,7 +18,7 @@ SEGMENTS = [
     ("free", "reserved", "allocated", "fraction", "expected"),
     [
         (50, 30, 20, 1.0, 57),  # free, and what the allocator holds without use, but for 3 within recordings
-        (50, 30, 20, 0.5, 30),  # half of 100, of which 20 are used
+        (50, 30, 20, 0.5, 27),  # half of 100, of which 23 are used
         (50, 30, 20, 0.1, 0),
     ],
 )

@@ -13,11 +13,10 @@ def available_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return available_ram()
     free, total = torch.cuda.mem_get_info(device)
-    allocated = torch.cuda.memory_allocated(device)
+    taken = torch.cuda.memory_allocated(device) + _set_aside(_number(device))
     fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)  # old versions do not tell
-    own = int(fraction(_number(device)) * total) - allocated
-    unused = torch.cuda.memory_reserved(device) - allocated - _set_aside(_number(device))
-    return max(0, min(free + unused, own))
+    own = int(fraction(_number(device)) * total)
+    return max(0, min(free + torch.cuda.memory_reserved(device), own) - taken)
 
 
 def limit_gpu(gigabytes: float, device: torch.device) -> None:
