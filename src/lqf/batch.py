@@ -20,11 +20,13 @@ COPIES = 3
 def saved_bytes(body: Linearization, row: Tensor) -> int:
     """What the forward pass of one row (1, …) keeps for the way back, without the weights."""
     kept: dict[int, int] = {}
+    given = row.untyped_storage().data_ptr()  # perhaps a part of many rows
     own = {w.untyped_storage().data_ptr() for w in body.module.parameters()}
 
     def note(t: Tensor) -> Tensor:
-        if t.untyped_storage().data_ptr() not in own:
-            kept[t.untyped_storage().data_ptr()] = t.numel() * t.element_size()
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = row.nbytes if storage.data_ptr() == given else storage.nbytes()
         return t
 
     with torch.enable_grad(), saved_tensors_hooks(note, lambda t: t):

@@ -221,7 +221,7 @@ def _join(device: str) -> World:
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    place = _own_device(device, size)
+    place = own_device(device, size)
     store, _, _ = next(iter(rendezvous("env://", timeout=PATIENCE)))
     if place.type == "cuda":
         torch.cuda.set_device(place)
@@ -230,7 +230,7 @@ def _join(device: str) -> World:
     return World(rank, size, int(os.environ.get("LOCAL_WORLD_SIZE", "1")), place, store)
 
 
-def _own_device(name: str, size: int) -> torch.device:
+def own_device(name: str, size: int) -> torch.device:
     """`cuda` is the GPU with this process's number on its machine."""
     import torch
 

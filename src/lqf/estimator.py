@@ -27,7 +27,7 @@ from lqf.data import (
     open_images,
     open_shard,
 )
-from lqf.device import resolve_device
+from lqf.device import computing, resolve_device
 from lqf.distributed import ALONE, World
 from lqf.errors import LQFError
 from lqf.fit import Fit
@@ -190,6 +190,7 @@ class LQFClassifier:
 
     # --- fitting ------------------------------------------------------------------------------------------------------
 
+    @computing
     def fit(
         self,
         X: Any,
@@ -317,6 +318,7 @@ class LQFClassifier:
             )
         return loo
 
+    @computing
     def analyse(
         self,
         train: Any = None,
@@ -428,6 +430,7 @@ class LQFClassifier:
             samples = load_samples(X)
         return self.open(samples, strict=True, progress=progress)
 
+    @computing
     def _outputs(self, images: Images, progress: Progress) -> torch.Tensor:
         device = resolve_device(self.device)
         return self._model().outputs(

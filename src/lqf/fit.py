@@ -45,10 +45,11 @@ class Fit(Journey):
             self._note_views()
             ready, solved, used = self.travel_on(state)
         else:
-            first = self._first(plain, pooled, state)
-            pooled = first.pooled
+            first = [self._first(plain, pooled, state)]
+            pooled = first[0].pooled
             ready, solved, used = self.travel(first, state)
         if self.settings.moves:
+            solved.release()  # whole refits need the memory
             loo = self.leave_one_out_of_moved(ready, used, pretrained)
         else:
             loo = self.leave_one_out(ready, solved)

@@ -40,18 +40,19 @@ ROWS_LOOKED_AT = 512
 class Journey(Stages):
     """From the pretrained weights to those at which the last problem is solved."""
 
-    def travel(self, ready: Prepared, state: State | None = None) -> tuple[Prepared, Solved, list[Used]]:
+    def travel(self, first: list[Prepared], state: State | None = None) -> tuple[Prepared, Solved, list[Used]]:
         """All solves from the pretrained weights on: the last problem, its solution, all ridge strengths.
 
         Args:
-            ready: the problem at the pretrained weights.
+            first: the problem at the pretrained weights, taken from the list: its kernels are freed when it is left.
             state: of a checkpoint of the first solve.
         """
-        strengths = Strengths.of(_used(ready), ready.pooled.head.ridge, ready.kernels)
+        strengths = Strengths.of(_used(first[0]), first[0].pooled.head.ridge, first[0].kernels)
         if self.settings.finetune_first:
+            first.clear()
             self.fine_tune()
-            ready = self.again(strengths)
-        return self._onward(ready, strengths, [], state)
+            first.append(self.again(strengths))
+        return self._onward(first, strengths, [], state)
 
     def travel_on(self, state: State) -> tuple[Prepared, Solved, list[Used]]:
         """The same from a checkpoint at moved weights."""
@@ -59,11 +60,12 @@ class Journey(Stages):
         strengths, used = Strengths(**at["strengths"]), [Used(**u) for u in at["used"]]
         self.use_moved(with_flat_state(self.backbone, vectors["moved"].to(self.device), at["moved"]))
         own = {k: v for k, v in vectors.items() if k != "moved"}
-        return self._onward(self.again(strengths, Ridge(**at["ridge"])), strengths, used, (own, at))
+        return self._onward([self.again(strengths, Ridge(**at["ridge"]))], strengths, used, (own, at))
 
     def _onward(
-        self, ready: Prepared, strengths: Strengths, used: list[Used], state: State | None
+        self, first: list[Prepared], strengths: Strengths, used: list[Used], state: State | None
     ) -> tuple[Prepared, Solved, list[Used]]:
+        ready = first.pop()
         while True:
             self._note(strengths, used)
             used = [*used, _used(ready)]

@@ -14,8 +14,7 @@ def available_bytes(device: torch.device) -> int:
         return available_ram()
     free, total = torch.cuda.mem_get_info(device)
     taken = torch.cuda.memory_allocated(device) + _set_aside(_number(device))
-    fraction = getattr(torch.cuda, "get_per_process_memory_fraction", lambda _: 1.0)  # old versions do not tell
-    own = int(fraction(_number(device)) * total)
+    own = int(torch.cuda.get_per_process_memory_fraction(_number(device)) * total)
     return max(0, min(free + torch.cuda.memory_reserved(device), own) - taken)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from lqf.audit import Audit, audit
 from lqf.batch import usual_rows
-from lqf.device import resolve_device
+from lqf.device import computing_on, resolve_device
 from lqf.explain import Explanation, explanations
 from lqf.fitted import Fitted
 from lqf.loo import LeaveOneOut, average_views
@@ -92,13 +92,14 @@ def collect(
 
 def _shift(model: LQFClassifier, analysis: Analysis, test: Tested, progress: Progress) -> Shift | None:
     device = resolve_device(model.device)
-    new = model.fitted_.features(
-        test.images,
-        device=device,
-        batch_size=model.batch_size or usual_rows(device),
-        dtype=torch.float64 if model.dtype == "float64" else torch.float32,
-        progress=progress,
-    )
+    with computing_on(device):
+        new = model.fitted_.features(
+            test.images,
+            device=device,
+            batch_size=model.batch_size or usual_rows(device),
+            dtype=torch.float64 if model.dtype == "float64" else torch.float32,
+            progress=progress,
+        )
     known = average_views(analysis.rebuilt.features, analysis.images.n_views).to(new)
     return measure_shift(known, new, model.fitted_.train.labels, test.labels)
 

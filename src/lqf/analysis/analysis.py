@@ -24,6 +24,7 @@ from lqf.analysis.similarity import Similarity, centred_cosines
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
 from lqf.data import Images, load_samples, load_unlabelled, open_images
+from lqf.device import computing
 from lqf.errors import LQFError
 from lqf.fitted import Fitted
 from lqf.loo import LeaveOneOut
@@ -66,6 +67,11 @@ class Analysis:
             raise LQFError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
         rebuilt = Rebuilt.of(fitted, images, settings, device, progress)
         return cls(rebuilt, _method(rebuilt, method), progress)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.rebuilt.problem.targets.device
 
     # --- the training data --------------------------------------------------------------------------------------------
 
@@ -111,6 +117,7 @@ class Analysis:
 
     # --- the questions ------------------------------------------------------------------------------------------------
 
+    @computing
     def queries(self, images: Any, y: Any = None) -> Queries:
         """Open images once for several questions; labels come from a folder of classes, a manifest, or ``y``."""
         if isinstance(images, Queries):
@@ -118,6 +125,7 @@ class Analysis:
         samples = self._labelled(images, y)
         return Queries.of(open_images(samples, self.rebuilt.fit.preprocess, strict=True, progress=self.progress))
 
+    @computing
     def leave_one_out(self, samples: Iterable[str | int] | None = None) -> LeaveOneOut:
         """Out-of-sample outputs of all training samples, or of some, in the order given.
 
@@ -130,11 +138,13 @@ class Analysis:
             labels, weights = labels[chosen], weights[chosen]
         return LeaveOneOut(answer.value, labels, weights, answer.level, answer.note)
 
+    @computing
     def known_leave_one_out(self) -> LeaveOneOut:
         """The fit's own, where it knows the outputs of all samples; else `leave_one_out`."""
         stored = self.rebuilt.fitted.loo
         return stored if stored is not None and bool(stored.known.all()) else self.leave_one_out()
 
+    @computing
     def influence(self, images: Any, y: Any = None, *, units: Iterable[str | int] | None = None) -> Influence:
         """Signed effect of leaving out every unit (or some) on every output of every image."""
         queries, every = self.queries(images, y), self.units
@@ -154,12 +164,14 @@ class Analysis:
             note=answer.note,
         )
 
+    @computing
     def information(self, validation: Any = None, y: Any = None) -> Information:
         """Functional sample information of every unit on validation images; None: on the other training samples."""
         queries = None if validation is None else self.queries(validation, y)
         answer = self.method.information(queries, self.units)
         return Information(answer.value, answer.error, self.units, answer.level, answer.note)
 
+    @computing
     def what_if(
         self,
         images: Any,
@@ -182,6 +194,7 @@ class Analysis:
         beta = self.rebuilt.fitted.beta
         return WhatIf(before, after.value, beta, queries.ids, self.classes, after.level, after.note)
 
+    @computing
     def leaving(self, validation: Any, y: Any = None, *, most: bool = False, steps: int = 20) -> Tensor:
         """(U,) numbers of the units in the order in which a summary drops them: the least informative first.
 
@@ -192,6 +205,7 @@ class Analysis:
             raise LQFError("the order in which samples leave needs the kernel of all of them; use method='dense'")
         return self.method.leaving(self.queries(validation, y), self.units, most=most, steps=steps)
 
+    @computing
     def curve(
         self,
         test: Any,

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import lqf
 from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, paper, predict, report, summarize
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
-from lqf.cli.options import Parser, add_json, limit_memory
+from lqf.cli.options import Parser, add_json, claim_device
 from lqf.cli.output import print_json, shortened, wrapped
 from lqf.distributed import launched
 from lqf.errors import LQFError, ProcessLost
@@ -114,7 +114,7 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
     try:
         # whatever a library prints is no part of the result
         with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
-            limit_memory(args)
+            claim_device(args)
             result = command.run(args, progress)
         if speaks:
             print_json(result) if as_json else _show(command.show(result))

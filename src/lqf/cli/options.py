@@ -80,14 +80,23 @@ def gigabytes(text: str) -> float:
     return value
 
 
-def limit_memory(args: argparse.Namespace) -> None:
-    """Keep to --memory, where it was given."""
-    if "memory" in args:
-        from lqf.device import resolve_device
-        from lqf.memory import limit_gpu
+def claim_device(args: argparse.Namespace) -> None:
+    """Make a GPU that was named by its number the one to use, and keep to --memory, where it was given."""
+    name, memory = getattr(args, "device", "auto"), vars(args).pop("memory", None)
+    if memory is None and not name.startswith("cuda:"):
+        return
+    import torch
 
-        limit_gpu(args.memory, resolve_device(getattr(args, "device", "auto")))
-        del args.memory
+    from lqf.device import resolve_device
+    from lqf.distributed import launched, own_device
+    from lqf.memory import limit_gpu
+
+    processes = launched()[1]
+    device = own_device(name, processes) if processes > 1 else resolve_device(name)
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    if memory is not None:
+        limit_gpu(memory, device)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

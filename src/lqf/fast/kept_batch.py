@@ -55,6 +55,12 @@ class KeptBatch:
         pool = self.shared.pool
         self._recorded = cuda_graph(self._tangents, pool), cuda_graph(self._gradients, pool)
 
+    @property
+    def bytes(self) -> int:
+        """What is held for the batch: its primal, and the batch itself."""
+        held = {t.data_ptr(): t.nbytes for t in (self.given, self.x)}
+        return self.primal.bytes + sum(held.values())
+
     def forward(self) -> tuple[Tensor, ...]:
         """z and J·v for the v that the body has loaded."""
         return self._recorded[0]() if self._recorded else self._tangents()

@@ -120,7 +120,7 @@ class FastLinearization(Linearization):
         return z, self.pull(x, cotangent(z))
 
     def fused(self, x: Tensor, v: Tensor, cotangent: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """J·v and then Jᵀ·u with u = cotangent(z, J·v); two passes here, which is no slower when compiled."""
+        """J·v and then Jᵀ·u with u = cotangent(z, J·v); two passes, each recorded by itself."""
         z, dz = self.jvp(x, v)
         return dz, self.pull(x, cotangent(z, dz))
 
@@ -135,12 +135,14 @@ class FastLinearization(Linearization):
         try:
             self._shared = self._shared or Shared(self.size, self._wide, x.device)
             kept = KeptBatch(self, x, self._padded(self._cast(x)), self._shared)
-        except (CannotKeep, torch.OutOfMemoryError) as error:
+            if kept.primal.bytes == 0:
+                raise CannotKeep("no value of the network can be told from what depends on its weights")
+        except RuntimeError as error:  # no memory, or a pass that cannot be recorded
             self._keeps = False
             self._say(f"activations are not kept ({str(error).split(chr(10))[0][:100]})")
             return 0
         self._kept[id(x)] = kept
-        return kept.primal.bytes
+        return kept.bytes
 
     def forget(self) -> None:
         """Give up all that is kept."""
@@ -217,7 +219,7 @@ class FastLinearization(Linearization):
         return x.to(self.dtype, memory_format=self.format if x.ndim == 4 else torch.contiguous_format)
 
     def _padded(self, x: Tensor) -> Tensor:
-        """With rows of zeros up to the size of the first batch, where its passes are recorded or compiled."""
+        """With rows of zeros up to the size of the first batch: on a GPU, and where passes are compiled."""
         if not (self._fixed_size or x.is_cuda):
             return x
         self._rows = self._rows or len(x)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lqf.precision import tf32
+
 Passes = Callable[..., tuple[Tensor, ...]]
 Bound = Callable[[], tuple[Tensor, ...]]
 """A function whose arguments are fixed tensors."""
@@ -42,16 +44,16 @@ class Replayed:
         record: Record | None = None,
     ):
         self.function, self.say, self.changes, self.record = function, say, changes, record
-        self._recorded: dict[tuple[torch.Size, ...], _Recording | None] = {}
+        self._recorded: dict[Any, _Recording | None] = {}  # by shapes and TF32, which a recording does not change
 
     def __call__(self, *args: Tensor) -> tuple[Tensor, ...]:
         """The function's value."""
         if self.record is None and not args[0].is_cuda:
             return self.function(*args)
-        shapes = tuple(a.shape for a in args)
-        if shapes not in self._recorded:
-            self._recorded[shapes] = self._record(args)
-        recording = self._recorded[shapes]
+        kind = (*(a.shape for a in args), *tf32())
+        if kind not in self._recorded:
+            self._recorded[kind] = self._record(args)
+        recording = self._recorded[kind]
         return self.function(*args) if recording is None else recording(args)
 
     def _record(self, args: tuple[Tensor, ...]) -> _Recording | None:
@@ -59,7 +61,7 @@ class Replayed:
             return _Recording(self.function, args, self.changes, self.record or cuda_graph)
         except RuntimeError as error:
             if args[0].is_cuda:
-                torch.cuda.synchronize()
+                torch.cuda.synchronize(args[0].device)
             reason = str(error).strip().split("\n")[0][:200]
             self.say(f"the passes cannot be recorded as a CUDA graph ({reason}); continuing without it")
             return None
@@ -84,9 +86,13 @@ def cuda_graph(function: Bound, pool: Any = None) -> Bound:
 
     ``pool`` is memory shared with other recordings, none of which runs beside this one.
     """
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        outputs = function()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            outputs = function()
+    except RuntimeError:
+        torch.cuda.set_stream(stream)  # a recording that fails leaves its own stream behind
+        raise
 
     def replay() -> tuple[Tensor, ...]:
         graph.replay()
@@ -114,10 +120,10 @@ def aside(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
+    side, own = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    side.wait_stream(own)
     try:
         with torch.cuda.stream(side):
             yield
     finally:
-        torch.cuda.current_stream().wait_stream(side)
+        own.wait_stream(side)

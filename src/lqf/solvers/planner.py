@@ -261,7 +261,7 @@ def _gradient_bytes(problem: Problem, rates: Rates, per_row: int, free: int) -> 
     """A batch's pass while per-sample gradients are made of it: see `lqf.gram.rows_at_a_time`."""
     if not problem.targets.is_cuda:
         return _batch_bytes(problem, rates, 1)
-    return min(_batch_bytes(problem, rates, min(TOGETHER, per_row)), free // 2)
+    return min(_batch_bytes(problem, rates, min(TOGETHER, per_row)), max(0, free // 2))
 
 
 def _batch_bytes(problem: Problem, rates: Rates, gradients: int) -> int:

@@ -122,8 +122,8 @@ class Rates:
         ones = torch.ones_like(problem.targets[: len(x)])
         model = (fast or problem).model
         with matmul_precision(fast=True):
-            forward = seconds(lambda: model.body_apply(x, v, fold)) / len(x)
-            backward = seconds(lambda: model.body_adjoint(x, ones, fold)) / len(x)
+            forward = seconds(lambda: model.body_apply(x, v, fold), x.device) / len(x)
+            backward = seconds(lambda: model.body_adjoint(x, ones, fold), x.device) / len(x)
             kept = kept_rates(model, x, v, ones, fold) if cuda else {}
         exact_sweeps = sweeps(exact.model, x[: problem.inputs.batch_size], v, ones, fold) if exact and cuda else 0.0
         tape = Tape(body, x[:2])
@@ -135,7 +135,7 @@ class Rates:
         untraced = torch.zeros(n, dtype=torch.bool, device=x.device)
         piece = Piece(x, problem.weights[:n], u.expand(draws, *u.shape), untraced)
         with matmul_precision(fast=True):
-            curvature = seconds(lambda: Sums(tape).add(piece)) / n
+            curvature = seconds(lambda: Sums(tape).add(piece), x.device) / n
         gradient = gradient_seconds(problem, tape, x, u)
         return cls(
             forward_rows=1 / forward,
@@ -154,7 +154,7 @@ class Rates:
         )
 
     def together(self, processes: int) -> Rates:
-        """Of so many processes that share the rows of a sweep; the rest each of them does alone."""
+        """Of so many processes that share the rows of a sweep; what else they share is left out of account."""
         shared = ["forward_rows", "backward_rows", "product_rows", "curvature_rows"]
         shared += ["exact_rows", "kept_forward_rows", "kept_backward_rows", "keeping_rows"]
         return replace(self, **{name: processes * getattr(self, name) for name in shared})
@@ -168,8 +168,8 @@ def kept_rates(model: LinearModel, x: Tensor, v: Tensor, u: Tensor, fold: Tensor
     at = time.perf_counter()
     used = body.keep(other)  # the first one warms up
     keeping = time.perf_counter() - at
-    forward = seconds(lambda: model.body_apply(x, v, fold)) / len(x)
-    backward = seconds(lambda: model.body_adjoint(x, u, fold)) / len(x)
+    forward = seconds(lambda: model.body_apply(x, v, fold), x.device) / len(x)
+    backward = seconds(lambda: model.body_adjoint(x, u, fold), x.device) / len(x)
     body.forget()
     rows = {"kept_forward_rows": 1 / forward, "kept_backward_rows": 1 / backward, "keeping_rows": len(x) / keeping}
     return rows | {"kept_bytes": used // len(x)}
@@ -179,7 +179,7 @@ def sweeps(model: LinearModel, x: Tensor, v: Tensor, u: Tensor, fold: Tensor) ->
     """Seconds a row of J·v and then Jᵀu without TF32."""
     u, fold = u[: len(x)], fold[: len(x)]
     with matmul_precision(fast=False):
-        return seconds(lambda: (model.body_apply(x, v, fold), model.body_adjoint(x, u, fold))) / len(x)
+        return seconds(lambda: (model.body_apply(x, v, fold), model.body_adjoint(x, u, fold)), x.device) / len(x)
 
 
 def require_body(problem: Problem) -> None:
@@ -188,18 +188,18 @@ def require_body(problem: Problem) -> None:
         raise LQFError("the network has no weights below its head to linearise; use solver `head`")
 
 
-def seconds(function: Callable[[], object], repeats: int = 1) -> float:
+def seconds(function: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
     """The shortest of a few calls; a slow one is not repeated, but on a GPU the first call, which compiles, loads and
     records kernels, tells nothing of the next.
     """
-    best, began, cuda = math.inf, time.perf_counter(), torch.cuda.is_available()
+    best, began, cuda = math.inf, time.perf_counter(), device.type == "cuda"
     for call in range(repeats + 1):  # the first one warms up
         if cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         at = time.perf_counter()
         function()
         if cuda:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
         best = time.perf_counter() - at if cuda and call == 1 else min(best, time.perf_counter() - at)
         if time.perf_counter() - began > PATIENCE and not (cuda and call == 0):
             break
@@ -229,7 +229,7 @@ def gradient_seconds(problem: Problem, tape: Tape, x: Tensor, u: Tensor) -> floa
     group = parts(tape, size)
     out = problem.targets.new_empty(n, 1, sum(p.size for p in group))
     with matmul_precision(fast=False):
-        return seconds(lambda: gradients(tape, group, x[:n], u[None, :n], out, n)) / n
+        return seconds(lambda: gradients(tape, group, x[:n], u[None, :n], out, n), x.device) / n
 
 
 @cache
@@ -246,7 +246,7 @@ def multiply_adds(like: Tensor, fast: bool) -> float:
     side = 4096 if like.is_cuda else 768
     a = like.new_ones(side, side)  # random numbers would move the user's generator
     with matmul_precision(fast):
-        return side**3 / seconds(lambda: a @ a)
+        return side**3 / seconds(lambda: a @ a, like.device)
 
 
 def eigh_law(like: Tensor, dtype: torch.dtype, at_a_time: int) -> PowerLaw:
@@ -257,7 +257,7 @@ def eigh_law(like: Tensor, dtype: torch.dtype, at_a_time: int) -> PowerLaw:
     def time_of(m: int) -> float:
         matrix = _some_kernel(m, like).to(dtype)
         tasks: list[Task] = [lambda: list(torch.linalg.eigh(matrix))] * many
-        return seconds(lambda: together(tasks, [1.0] * many, like.device)) / many
+        return seconds(lambda: together(tasks, [1.0] * many, like.device), like.device) / many
 
     times = [time_of(m) for m in (small, large)]
     exponent = math.log(times[1] / times[0]) / math.log(large / small)
