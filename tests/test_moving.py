@@ -20,10 +20,12 @@ from lqf.errors import LQFError
 from lqf.fast import FastLinearization
 from lqf.fit import Fit
 from lqf.journey import Journey
+from lqf.kernels import Kernels
 from lqf.loo import average_views
 from lqf.moving import Strengths, Used, fine_tuned, follows, stepped
 from lqf.objective import Ridge
 from lqf.settings import Settings
+from lqf.stages import Solved
 
 X, Y = data(24, signal=0.7)
 NEW = data(9, seed=5)[0]
@@ -118,6 +120,42 @@ def test_a_step_holds_no_recorded_passes_of_the_one_before(monkeypatch: pytest.M
         gc.enable()
     assert made
     assert alive == [0, 0]
+
+
+def test_no_kernels_but_the_present_ones_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Kernels]] = []
+    make, again = Fit.kernels, Journey.again
+    alive: list[int] = []
+
+    def remembered(self: Fit, *args: Any) -> Kernels:
+        kernels = make(self, *args)
+        made.append(weakref.ref(kernels))
+        return kernels
+
+    def counted(self: Journey, *args: Any) -> Any:
+        alive.append(sum(kernels() is not None for kernels in made))
+        return again(self, *args)
+
+    monkeypatch.setattr(Fit, "kernels", remembered)
+    monkeypatch.setattr(Journey, "again", counted)
+    gc.disable()
+    try:
+        classifier(**FIXED, relinearize=2, loo="none").fit(X, Y)
+    finally:
+        gc.enable()
+    assert alive == [0, 0]
+    assert len(made) == 3
+
+
+def test_whole_refits_find_the_memory_of_kept_activations_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    release, refit = Solved.release, Journey.leave_one_out_of_moved
+    monkeypatch.setattr(Solved, "release", lambda self: (order.append("released"), release(self))[1])
+    monkeypatch.setattr(
+        Journey, "leave_one_out_of_moved", lambda self, *args: (order.append("refits"), refit(self, *args))[1]
+    )
+    classifier(**FIXED, solver="pcg", relinearize=1, loo="kernel").fit(X, Y)
+    assert order[: order.index("refits") + 1] == ["released", "released", "refits"]
 
 
 def test_strengths_keep_their_size_relative_to_the_kernels() -> None:

@@ -42,7 +42,9 @@ class KernelRidge:
     def from_kernel(cls, kernel: Tensor, weights: Tensor, groups: Tensor | None = None) -> KernelRidge:
         """Factorise an unweighted kernel matrix (n, n), in float64."""
         root = weights.double().sqrt().to(kernel.device)
-        lam, q = torch.linalg.eigh(root[:, None] * kernel.double() * root)
+        kernel = root[:, None] * kernel.double()  # not beside the one that was given: they may fill the memory
+        kernel *= root
+        lam, q = torch.linalg.eigh(kernel)
         return cls(q, lam, weights.double().to(kernel.device), groups)
 
     @classmethod

@@ -54,7 +54,7 @@ class Kernels:
         """K_head + K_body/ω."""
         c = self.residual.shape[1] if self.exact else 1
         weights, groups = self.weights.repeat_interleave(c), self.groups.repeat_interleave(c)
-        return KernelRidge.from_kernel(self.head + self.body / omega, weights, groups)
+        return KernelRidge.from_kernel(torch.add(self.head, self.body, alpha=1 / omega), weights, groups)
 
     def rhs_norm(self) -> float:
         """‖b‖ = ‖JᵀSr‖ of the whole problem, from exact kernels: √(yᵀKy) with y = Sr."""

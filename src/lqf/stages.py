@@ -21,6 +21,7 @@ from lqf.moving import Strengths
 from lqf.objective import Problem, Ridge
 from lqf.out_of_sample import from_kernels, way_to_leave_out
 from lqf.point import Point, blind_point, make_point
+from lqf.precision import matmul_precision
 from lqf.refits import Refits, folds_needed
 from lqf.resuming import State
 from lqf.ridges import choose_strengths
@@ -177,7 +178,8 @@ class Stages(Featured):
                 products = ready.plan.stages["solve"] + ready.plan.stages.get("leave-one-out", 0.0)
                 fast = self.engine.fast(problem, compiled=self.engine.compiles(products))
                 measured = self.engine.measured(problem)
-                keep_activations(fast, measured)
+                with matmul_precision(self.settings.precision != "float32"):  # recordings keep what holds now
+                    keep_activations(fast, measured)
                 solution = iterate.pcg(measured, fast, features, ready.pooled.head.ridge, kfac, state)
                 return Solved(ready, solution, fast, kfac)
             with self._timed("curvature"):

@@ -117,6 +117,7 @@ def choose_ridge(
                 trials.append(judge.trial(e_loo, mu, omega))
                 if kept is None or trials[-1].loss < kept[0].loss:
                     kept = trials[-1], e_loo
+            del ridge  # two factorisations at a time may be too many
             stage.advance(1, loo_error=f"{kept[0].error:.1%}" if kept else "")
     assert kept is not None
     return Choice(*kept, tuple(trials))

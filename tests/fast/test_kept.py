@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cases import every_network, images, network
+from lqf.backbones import load_backbone
 from lqf.batch import COPIES
 from lqf.fast import FastLinearization
 from lqf.fast.keeping import keep_activations, keep_within, release_activations, room_for
@@ -179,5 +180,62 @@ def test_what_is_kept_is_freed_with_the_body(recorded: bool) -> None:
         del body
         assert gone() is None  # without a search for cycles
         assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_the_batch_itself_counts_too() -> None:
+    x = images(6)
+    body = fast(network("convnet"), x)
+    used = body.keep(x)
+    kept = body._kept[id(x)]
+    assert used == kept.primal.bytes + x.nbytes + (0 if kept.x is x else kept.x.nbytes)
+
+
+def test_a_pass_that_cannot_be_recorded_ends_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    told: list[str] = []
+    x = images(6)
+    body = fast(network("convnet"), x, say=told.append)
+    before = products(body, x)
+    monkeypatch.setattr("lqf.fast.linearization.KeptBatch", fails)
+    assert body.keep(x) == 0
+    assert told == ["activations are not kept (operation not permitted when stream is capturing)"]
+    assert not body._kept
+    for a, b in zip(products(body, x), before, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+class MakesConstants(nn.Module):
+    """Multiplies by a number that it makes anew in every pass, so that no value is known again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(72, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer((x * torch.tensor(2.0, dtype=x.dtype)).flatten(1))
+
+
+def test_a_network_of_which_nothing_is_kept_holds_no_batch() -> None:
+    told: list[str] = []
+    x = images(6)
+    body = fast(MakesConstants().double(), x, say=told.append)
+    assert body.keep(x) == 0
+    assert not body._kept
+    assert "activations are not kept" in told[0]
+
+
+def test_a_converted_network_is_freed_when_it_is_let_go() -> None:
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    body = fast(load_backbone("resnet50", weights="random").body.double(), x, merges=True)
+    assert body.merged == 49
+    gone = weakref.ref(body.module)
+    gc.disable()
+    try:
+        del body
+        assert gone() is None
     finally:
         gc.enable()

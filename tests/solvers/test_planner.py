@@ -16,7 +16,17 @@ from lqf.layers import Tape
 from lqf.linearize import Linearization
 from lqf.model import LinearModel
 from lqf.objective import Problem
-from lqf.solvers.planner import Plan, cost_dense, cost_pcg, kernel_seconds, plan, rows_kept, sweep_seconds, ways_back
+from lqf.solvers.planner import (
+    Plan,
+    cost_dense,
+    cost_pcg,
+    factor_bytes,
+    kernel_seconds,
+    plan,
+    rows_kept,
+    sweep_seconds,
+    ways_back,
+)
 from lqf.solvers.rates import Factor, PowerLaw, Rates, device_rates, layer_factors
 from problems import problem
 
@@ -141,6 +151,19 @@ def test_true_residuals_take_as_long_as_the_exact_type_does() -> None:
 def test_a_correction_of_the_dense_solution_is_one_way_back_and_a_product() -> None:
     few, many = (cost_dense(problem(n=14), RATES, LARGE, passes=k).stages["solve"] for k in (3, 7))
     assert many - few == pytest.approx(2 * (1 / 2 + 5 / 6) * 14 / 50)
+
+
+def test_a_solve_that_may_not_fit_says_so() -> None:
+    heavy, p = rates(factors=(Factor(1, 300, 300, 9),)), problem(n=14)
+    assert "free" not in plan(p, "pcg", heavy, memory=LARGE).sentence
+    for asked in ("pcg", "auto"):
+        assert "only 10 kB are free: a later `linearize` needs less" in plan(p, asked, heavy, memory=SMALL).sentence
+
+
+def test_factors_with_few_columns_stay_thin() -> None:
+    p, item = problem(n=14), 8
+    wide = Factor(1, 10_000, 5, 2)  # 28 columns at 14 rows
+    assert factor_bytes(p, rates(factors=(wide,))) == item * (10_000 * 28 + 5 * 5 + 28 * 5)
 
 
 def test_a_jacobian_that_does_not_fit_is_made_in_several_passes() -> None:

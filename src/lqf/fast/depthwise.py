@@ -9,6 +9,7 @@ pass (`depthwise_kernels`), or plain operations where those kernels do not run.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lqf.fast.depthwise_kernels import LARGEST, Window, kernels_for
+from lqf.fast.forwards import set_forward
 from lqf.fast.kept import remembered
 
 
@@ -88,7 +90,7 @@ def as_depthwise(module: nn.Module) -> int:
     """Give the plain depthwise convolutions of ``module`` these derivatives; returns how many there are."""
     found = [(m, w) for m in module.modules() if (w := window_of(m)) is not None]
     for conv, window in found:
-        conv.forward = _forward(conv, window)
+        set_forward(conv, partial(_forward, window=window))
     return len(found)
 
 
@@ -107,5 +109,5 @@ def _padding(name: str, k: int) -> tuple[int, int]:
     return (0, 0) if name == "valid" else ((k - 1) // 2, k // 2)
 
 
-def _forward(conv: Any, window: Window) -> Any:
-    return lambda x: Depthwise.apply(x, conv.weight, conv.bias, window)
+def _forward(conv: Any, x: Tensor, *, window: Window) -> Tensor:
+    return Depthwise.apply(x, conv.weight, conv.bias, window)

@@ -8,13 +8,13 @@ have in common comes from the cache. The weights are handed over as (K·K, C), f
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lqf.fast.norm_kernels import TYPES, like
+from lqf.fast.triton_works import triton_works
 
 LARGEST = 7
 """Taps in a row, each of which has a running sum of its own in the gradient at the weights."""
@@ -37,7 +37,7 @@ Window = tuple[int, int]
 
 def kernels_for(x: Tensor, weight: Tensor) -> Kernels | None:
     """The kernels, where they can be used for these activations and weights (C, 1, K, K)."""
-    if not x.is_cuda or x.dtype not in TYPES or find_spec("triton") is None:
+    if not x.is_cuda or x.dtype not in TYPES or not triton_works(x.device):
         return None
     k, last = weight.shape[2:], x.is_contiguous(memory_format=torch.channels_last)
     return _kernels() if last and x.numel() and k[0] == k[1] and 2 <= k[0] <= LARGEST else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,10 @@ COMPILATION_PAYS = 300.0
 """Expected seconds of products above which compiled ones (about two minutes to compile, at best twice as fast) end
 sooner."""
 NARROW = {"float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+ROWS = 8
+"""By which it is seen whether activations leave the range of a type."""
 
 
 @dataclass
@@ -69,12 +74,12 @@ class Engine:
             return self.example.is_cuda and seconds > COMPILATION_PAYS and not self._eager.merged
         return self.settings.compile == "on"
 
-    @property
+    @cached_property
     def dtype(self) -> torch.dtype:
-        """Of the products."""
+        """Of the products; activations beyond the range of float16 ask for bfloat16."""
         own = self.example.dtype
         if self.settings.precision == "auto" and self.example.is_cuda and own == torch.float32:
-            return torch.float16
+            return torch.float16 if in_range(self.body, self.example[:ROWS], torch.float16) else torch.bfloat16
         return NARROW.get(self.settings.precision, own)
 
     @cached_property
@@ -89,3 +94,21 @@ class Engine:
     @cached_property
     def _compiled(self) -> FastLinearization:
         return FastLinearization(self.body, self.dtype, self.example, compiled=True, say=self.say)
+
+
+def in_range(body: Linearization, x: Tensor, dtype: torch.dtype) -> bool:
+    """Whether no value of the network leaves the range of a floating-point type."""
+    most: list[Tensor] = []
+
+    def look(_: Any, __: Any, y: Any) -> None:
+        if isinstance(y, Tensor) and y.is_floating_point():
+            most.append(y.abs().max())
+
+    handles = [m.register_forward_hook(look) for m in body.module.modules()]
+    try:
+        with torch.no_grad():
+            z = body.value(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return float(torch.stack([*most, z.abs().max()]).max()) < torch.finfo(dtype).max / 2

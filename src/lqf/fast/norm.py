@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
+from lqf.fast.forwards import set_forward
 from lqf.fast.kept import remembered
 from lqf.fast.norm_kernels import Norm, kernels_for
 
@@ -200,9 +201,9 @@ class _Follow:
         if self.block is None:
             _take(self.norm, act)
             return
-        norm, block = self.norm, self.block
+        norm = self.norm
         norm.forward = _unchanged
-        block.forward = lambda x: _apply(norm, block.branch(x), block.shortcut(x), act)
+        set_forward(self.block, lambda block, x: _apply(norm, block.branch(x), block.shortcut(x), act))
 
     def restore(self) -> None:
         _take(self.norm, Act())
@@ -242,7 +243,7 @@ def _watched(module: nn.Module, norms: list[nn.Module], x: Tensor) -> tuple[Tens
 
 
 def _take(norm: Any, act: Act, kernels: bool = True) -> None:
-    norm.forward = lambda x: _apply(norm, x, None, act, kernels)
+    set_forward(norm, lambda own, x: _apply(own, x, None, act, kernels))
 
 
 def _apply(norm: Any, x: Tensor, skip: Tensor | None, act: Act, kernels: bool = True) -> Tensor:

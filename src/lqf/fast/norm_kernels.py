@@ -7,11 +7,12 @@ M are made by many programs, each of which leaves one row of partial sums.
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from lqf.fast.triton_works import triton_works
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 KINDS = {"none": 0, "leaky": 1, "leaky6": 2, "silu": 3}
@@ -32,7 +33,7 @@ Norm = tuple[Tensor, Tensor, Tensor, Tensor, float]
 
 def kernels_for(x: Tensor) -> Kernels | None:
     """The kernels, where they can be used for these activations."""
-    if not x.is_cuda or x.dtype not in TYPES or find_spec("triton") is None:
+    if not x.is_cuda or x.dtype not in TYPES or not triton_works(x.device):
         return None
     last = x.ndim == 2 and x.is_contiguous()
     return _kernels() if last or (x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)) else None

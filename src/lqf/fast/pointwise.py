@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lqf.fast.forwards import set_forward
+
 
 class Pointwise(torch.autograd.Function):
     """(M, c), (o, c) and perhaps (o,) -> (M, o)."""
@@ -54,7 +56,7 @@ def as_products(module: nn.Module) -> int:
     """Let the plain 1×1 convolutions of ``module`` run as products; returns how many there are."""
     found = [m for m in module.modules() if type(m) is nn.Conv2d and _is_pointwise(m)]
     for conv in found:
-        conv.forward = _forward(conv)  # type: ignore[method-assign]
+        set_forward(conv, _forward)
     return len(found)
 
 
@@ -63,11 +65,8 @@ def _is_pointwise(conv: nn.Conv2d) -> bool:
     return conv.kernel_size == (1, 1) and plain
 
 
-def _forward(conv: nn.Conv2d) -> Any:
-    def forward(x: Tensor) -> Tensor:
-        rows = x.permute(0, 2, 3, 1)
-        b, h, w, c = rows.shape
-        y = Pointwise.apply(rows.reshape(-1, c), conv.weight.flatten(1), conv.bias)
-        return y.view(b, h, w, -1).permute(0, 3, 1, 2)
-
-    return forward
+def _forward(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    rows = x.permute(0, 2, 3, 1)
+    b, h, w, c = rows.shape
+    y = Pointwise.apply(rows.reshape(-1, c), conv.weight.flatten(1), conv.bias)
+    return y.view(b, h, w, -1).permute(0, 3, 1, 2)

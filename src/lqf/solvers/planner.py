@@ -95,6 +95,8 @@ def plan(
         return dense
     if asked in ("sgd", "adam"):
         return cost_passes(asked, problem, rates, epochs, memory)
+    if pcg.bytes > memory:
+        pcg = replace(pcg, sentence=f"{pcg.sentence}; only {human(memory)} are free: a later `linearize` needs less")
     if asked != "auto":
         return pcg
     if fits and dense.seconds <= max(60.0, 2 * pcg.seconds):
@@ -253,8 +255,13 @@ def kfac_solve_seconds(rates: Rates) -> float:
 
 
 def factor_bytes(problem: Problem, rates: Rates) -> int:
-    """K-FAC's bases and eigenvalues."""
-    return sum(f.groups * (f.p**2 + f.o**2 + f.o * f.p) for f in rates.factors) * problem.targets.element_size()
+    """K-FAC's bases, thin where there are fewer columns than rows, and eigenvalues."""
+    n = min(len(problem.targets), KFAC_SAMPLES)
+    total = 0
+    for f in rates.factors:
+        a, g = min(f.p, n * f.positions), min(f.o, n * f.positions * rates.draws)
+        total += f.groups * (f.p * a + f.o * g + a * g)
+    return total * problem.targets.element_size()
 
 
 def _gradient_bytes(problem: Problem, rates: Rates, per_row: int, free: int) -> int:
