@@ -222,7 +222,7 @@ class MakesConstants(nn.Module):
 def test_a_network_of_which_nothing_is_kept_holds_no_batch() -> None:
     told: list[str] = []
     x = images(6)
-    body = fast(MakesConstants().double(), x, say=told.append)
+    body = fast(MakesConstants().double().eval(), x, say=told.append)
     assert body.keep(x) == 0
     assert not body._kept
     assert "activations are not kept" in told[0]
