@@ -7,14 +7,14 @@ alone is cut by output channels. Many processes share out the layers, each of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lqf.batch import pass_bytes
-from lqf.layers import Layer, NormLayer, Tape
+from lqf.layers import Layer, NormLayer, Tape, in_groups
 from lqf.memory import available_bytes
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
@@ -28,11 +28,19 @@ TOGETHER = 4
 
 @dataclass(frozen=True)
 class Part:
-    """Some output channels of one layer, or all weights without a rule: what is held of the Jacobian at a time."""
+    """What is held of the Jacobian at a time.
+
+    Attributes:
+        layer: some of its output channels; None: weights without a rule.
+        channels: of the layer, or entries of the one weight.
+        size: entries in all.
+        names: of the weights without a rule.
+    """
 
     layer: Layer | None
     channels: slice
     size: int
+    names: tuple[str, ...] = ()
 
 
 def parts(tape: Tape, largest: int) -> list[Part]:
@@ -50,9 +58,19 @@ def parts(tape: Tape, largest: int) -> list[Part]:
             width = min(step, channels - at)
             whole = isinstance(layer, NormLayer)
             out.append(Part(layer, slice(None) if whole else slice(at, at + width), size * width // channels))
-    if tape.others:
-        out.append(Part(None, slice(None), sum(shapes[n].numel() for n in tape.others)))
-    return out
+    return [*out, *_without_rule(tape.other_sizes(), largest)]
+
+
+def _without_rule(sizes: dict[str, int], largest: int) -> Iterator[Part]:
+    """Several small weights at a time, a large one in slices."""
+    for names in in_groups(sizes, largest):
+        total = sum(sizes[n] for n in names)
+        if total <= largest:
+            yield Part(None, slice(None), total, tuple(names))
+            continue
+        for at in range(0, total, largest):
+            end = min(at + largest, total)
+            yield Part(None, slice(at, end), end - at, tuple(names))
 
 
 def grouped(items: list[Part], budget: int) -> Iterator[list[Part]]:
@@ -93,13 +111,14 @@ def body_kernel(
     every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)))
     mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
     groups = list(grouped(mine, per_gradient))
-    sizes = pass_bytes(tape, inputs.example(1))
+    saved, *layers = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
     kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
     _give_back(kernel.device)
     with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
         for group in groups:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
+            sizes = (saved + _whole_bytes(tape, group, rows.element_size()), *layers)
             step = rows_at_a_time(inputs.batch_size, min(TOGETHER, per_row), sizes, rows.device)
             done = 0  # batches come in the order of the rows
             for index, x in inputs.batches():
@@ -114,6 +133,12 @@ def body_kernel(
     return world.sum_(kernel)
 
 
+def _whole_bytes(tape: Tape, group: list[Part], item: int) -> int:
+    """Of a row's gradients at weights without a rule, which are made whole, and copied, before a slice is taken."""
+    sizes = tape.other_sizes()
+    return 2 * item * max((sum(sizes[n] for n in part.names) for part in group), default=0)
+
+
 def _give_back(device: torch.device) -> None:
     """A Jacobian is one large block of a GPU's memory: what is free in pieces cannot hold it, and a small tensor later
     put into its place would keep all of it.
@@ -122,16 +147,16 @@ def _give_back(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def rows_at_a_time(batch: int, together: int, sizes: tuple[int, int, int], device: torch.device) -> int:
+def rows_at_a_time(batch: int, at_once: int, sizes: Sequence[int], device: torch.device) -> int:
     """Rows of a batch whose gradients are made together.
 
     On a CPU the gradients at the layers' outputs take no more memory than one r for all of the batch; on a GPU, which
     is faster with many rows, no more than half of what is free beside the Jacobian.
     """
     if device.type != "cuda":
-        return -(-batch // together)
+        return -(-batch // at_once)
     saved, outputs, patches = sizes
-    return max(1, min(batch, available_bytes(device) // 2 // max(1, saved + together * outputs + 2 * patches)))
+    return max(1, min(batch, available_bytes(device) // 2 // max(1, saved + at_once * outputs + 2 * patches)))
 
 
 def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, step: int | None = None) -> None:
@@ -139,27 +164,28 @@ def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor,
 
     Some of the R are made together, so that a layer's patches are laid out once for all of them.
     """
-    together = min(TOGETHER, len(us))
-    step = step or rows_at_a_time(len(x), together, pass_bytes(tape, x[:1]), x.device)
+    at_once = min(TOGETHER, len(us))
+    step = step or rows_at_a_time(len(x), at_once, pass_bytes(tape, x[:1]), x.device)
     for at in range(0, len(x), step):
         part = slice(at, at + step)
-        _write(tape, group, x[part], us[:, part], out[part], together)
+        _write(tape, group, x[part], us[:, part], out[part], at_once)
 
 
-def _write(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, together: int) -> None:
+def _write(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, at_once: int) -> None:
     z, records = tape.record(x)
     wanted = {id(p.layer) for p in group}
     records = [r for r in records if id(r.layer) in wanted]
-    for k in range(0, len(us), together):
-        some = us[k : k + together]
-        last = k + together >= len(us)
+    for k in range(0, len(us), at_once):
+        some = us[k : k + at_once]
+        last = k + at_once >= len(us)
         gs = [Tape.backward(z, records, u, retain=not last or i + 1 < len(some)) for i, u in enumerate(some)]
         at = 0
         for part in group:
-            into = out[:, k : k + together, at : at + part.size]
+            into = out[:, k : k + at_once, at : at + part.size]
             if part.layer is None:
                 for i, u in enumerate(some):
-                    _fill(into[:, i], tape.others_per_sample(x, u).values(), add=False)
+                    grads = tape.others_per_sample(x, u, part.names).values()
+                    _fill(into[:, i], [g[:, part.channels] for g in grads], add=False)
             mine = [i for i, r in enumerate(records) if r.layer is part.layer]
             for called, i in enumerate(mine):
                 _add_layer(into, part, records[i].a, [g[i] for g in gs], add=called > 0)

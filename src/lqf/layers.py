@@ -237,9 +237,10 @@ class Tape:
         ys = [r.y for r in records]
         return list(torch.autograd.grad(z, ys, u, retain_graph=retain, allow_unused=True, materialize_grads=True))
 
-    def others_per_sample(self, x: Tensor, u: Tensor) -> dict[str, Tensor]:
-        """Per-sample gradients (B, size) of u_b·z_b for the weights without a rule."""
-        weights = {n: w for n, w in self.body.weights().items() if n in self.others}
+    def others_per_sample(self, x: Tensor, u: Tensor, names: Sequence[str] | None = None) -> dict[str, Tensor]:
+        """Per-sample gradients (B, size) of u_b·z_b for the weights without a rule, or those ``names`` of them."""
+        wanted = self.others if names is None else names
+        weights = {n: w for n, w in self.body.weights().items() if n in wanted}
         if not weights:
             return {}
 
@@ -249,11 +250,29 @@ class Tape:
 
         return {n: g.flatten(1) for n, g in vmap(one)(x, u).items()}
 
+    def other_sizes(self) -> dict[str, int]:
+        """Entries of each weight without a rule."""
+        layout = self.body.layout
+        return {n: s.numel() for n, s in zip(layout.names, layout.shapes, strict=True) if n in self.others}
+
     def _forward(self, x: Tensor) -> tuple[Tensor, list[Record]]:
         records: list[Record] = []
         with _hooked(self.layers, records.append):
             z = self.body.module(x)
         return z, records
+
+
+def in_groups(sizes: dict[str, int], most: int) -> list[list[str]]:
+    """Names in order, as many at a time as make at most ``most`` entries; a larger one is alone."""
+    groups: list[list[str]] = []
+    filled = 0
+    for name, size in sizes.items():
+        if not groups or filled + size > most:
+            groups.append([])
+            filled = 0
+        groups[-1].append(name)
+        filled += size
+    return groups
 
 
 def _layer_for(name: str, module: nn.Module, names: set[str]) -> Layer | None:

@@ -25,7 +25,7 @@ from torch import Tensor
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker
 from lqf.curvature.together import together
 from lqf.distributed import ALONE, World
-from lqf.layers import Layer, NormLayer, Record, Tape
+from lqf.layers import Layer, NormLayer, Record, Tape, in_groups
 from lqf.linearize import Layout
 
 
@@ -119,6 +119,10 @@ class _ChannelSum:
         self.blocks = self.blocks + (weights[:, None, None] * rows).permute(1, 2, 0) @ rows.permute(1, 0, 2)
 
 
+AT_A_TIME = 1 << 22
+"""Entries of weights without a rule whose gradients are made together, for every row of a batch."""
+
+
 class Sums:
     """What a pass over the data adds up, layer by layer."""
 
@@ -141,9 +145,10 @@ class Sums:
                     self.channel[record.layer.name].add(record.layer.per_sample(record.a, g), piece.weights)
             else:
                 self.kronecker[record.layer.name].add(record, mine, piece.weights, piece.traced)
-        for u in piece.cotangents:
-            for n, g in self.tape.others_per_sample(piece.x, u).items():
-                self.channel[n].add({n: g}, piece.weights)
+        for names in in_groups(self.tape.other_sizes(), AT_A_TIME):
+            for u in piece.cotangents:
+                for n, g in self.tape.others_per_sample(piece.x, u, names).items():
+                    self.channel[n].add({n: g}, piece.weights)
 
 
 @dataclass
