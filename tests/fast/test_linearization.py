@@ -9,6 +9,7 @@ from lqf.backbones import load_backbone
 from lqf.fast import FastLinearization
 from lqf.fast.capture import Captured, merge_equal
 from lqf.fast.pointwise import as_products
+from lqf.fast.vectors import Tangents
 from lqf.linearize import Linearization
 
 TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.3, torch.float16: 0.05}
@@ -147,3 +148,25 @@ def test_a_vector_that_was_changed_in_place_is_another_one() -> None:
     first = fast.jvp(x, v)[1]
     v.mul_(2)
     torch.testing.assert_close(fast.jvp(x, v)[1], 2 * first)
+
+
+def test_a_vector_is_loaded_again_when_it_has_changed_and_not_before() -> None:
+    net = network("mlp")
+    body = Linearization(net)
+    tangents, asked = Tangents(body.layout, body.weights()), []
+
+    def scale() -> float:
+        asked.append(1)
+        return 2.0
+
+    whole = torch.randn(body.size + 3, dtype=torch.float64)
+    for _ in range(2):
+        tangents.load(whole[3:], 1.0, scale)  # another view each time
+    assert len(asked) == 1
+    whole[5] += 1.0
+    tangents.load(whole[3:], 1.0, scale)
+    assert len(asked) == 2
+    flat = body.layout.flatten(tangents.parts[n] for n in body.layout.names)
+    assert torch.equal(flat, 2 * whole[3:])
+    tangents.load(whole[: body.size], 1.0, scale)
+    assert len(asked) == 3

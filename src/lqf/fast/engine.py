@@ -93,6 +93,7 @@ class Engine:
 
     @cached_property
     def _compiled(self) -> FastLinearization:
+        self.__dict__.pop("_eager", None)  # with what it has recorded
         return FastLinearization(self.body, self.dtype, self.example, compiled=True, say=self.say)
 
 

@@ -32,7 +32,8 @@ class Tangents:
         self._loaded: _Loaded | None = None
 
     def load(self, v: Tensor, room: float, scale: Callable[[], Tensor | float]) -> Tensor | float:
-        """Make scale·v the tangents and return the scale; the same v again, for the next batch, costs nothing.
+        """Make scale·v the tangents and return the scale; the same v again, for the next batch, costs nothing. It may
+        be another view of the same memory, as long as nothing was written there.
 
         Args:
             v: (D,).
@@ -40,11 +41,15 @@ class Tangents:
             scale: computes it.
         """
         at = self._loaded
-        if at is None or at.v is not v or (at.version, at.room) != (v._version, room):
+        if at is None or not _same_memory(at.v, v) or (at.version, at.room) != (v._version, room):
             at = self._loaded = _Loaded(v, v._version, room, scale())
             for name, part in self.layout.views(v * at.scale).items():
                 self.parts[name].copy_(part)
         return at.scale
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    return a is b or (a.data_ptr(), a.shape, a.stride(), a.dtype) == (b.data_ptr(), b.shape, b.stride(), b.dtype)
 
 
 def narrowed(layout: Layout, weights: dict[str, Tensor], v: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
