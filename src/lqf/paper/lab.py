@@ -18,6 +18,7 @@ from lqf.backbones import Backbone, load_backbone
 from lqf.data import Images, Preprocess, Samples, check_trainable, load_samples, open_images, select_images
 from lqf.data.labels import limit_per_class
 from lqf.errors import LQFError
+from lqf.paper.kept import Kept
 from lqf.paper.nlft import Precision
 from lqf.progress import SILENT, Progress
 
@@ -37,6 +38,7 @@ class Lab:
         per_class: at most so many training images of a class; None: all.
         test_per_class: the same for test images.
         progress: where to report.
+        kept: what cells of the same images and network share (`lqf.paper.kept`).
     """
 
     backbone: str | nn.Module
@@ -47,6 +49,7 @@ class Lab:
     per_class: int | None = None
     test_per_class: int | None = None
     progress: Progress = SILENT
+    kept: Kept = field(default_factory=Kept, repr=False)
     _loaded: dict[bool, Backbone] = field(default_factory=dict, repr=False)
 
     def network(self, *, leaky: bool) -> Backbone:

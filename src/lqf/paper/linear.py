@@ -23,7 +23,7 @@ paper's rate and ours.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -45,11 +45,13 @@ from lqf.linearize import Linearization
 from lqf.memory import available_bytes
 from lqf.model import LinearModel
 from lqf.objective import Problem, Ridge
+from lqf.paper.encoded import encoded
 from lqf.paper.heads import HeadKind, features_of, make_head
+from lqf.paper.kept import Kept
 from lqf.paper.nlft import Loss, Schedule, check_choices, rate
-from lqf.paper.stream import per_epoch, steps, stream
+from lqf.paper.stream import drawn, per_epoch, steps, stream
 from lqf.paper.trained import Trained
-from lqf.paper.tuned import plain_float32
+from lqf.paper.tuned import autocast, plain_float32
 from lqf.paper.views import Views
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
@@ -111,10 +113,14 @@ class Linear:
         preprocess: Preprocess,
         *,
         device: torch.device,
+        kept: Kept | None = None,
         progress: Progress = SILENT,
     ) -> Trained:
-        """Train on a backbone (load it with ``leaky=True`` for LQF), which stays as it is."""
-        began = time.perf_counter()
+        """Train on a backbone (load it with ``leaky=True`` for LQF), which stays as it is.
+
+        ``kept`` is what earlier runs on the same images and backbone left: features, K-FAC and the features of views.
+        """
+        began, kept = time.perf_counter(), Kept() if kept is None else kept
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         body = Linearization(backbone.body.to(device=device, dtype=dtype))
         inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=16)
@@ -122,10 +128,10 @@ class Linear:
             inputs.batch_size = rows_that_fit(body, inputs.example(1), available_bytes(device))
         inputs.keep_on_device()
         needed = self.scope == "fc" or self.kfac or self.head == "probe"
-        features = features_of(body, inputs, progress) if needed else None
+        features = kept.get(("features", self.dtype), lambda: features_of(body, inputs, progress)) if needed else None
         heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed).to(device, dtype)
         model = LinearModel(body if self.scope == "all" else NOTHING, heads[None], True, 0.0)
-        training = _Training(self, model, body, inputs, features)
+        training = _Training(self, model, body, inputs, features, kept)
         delta, losses = training.run(Views(images, preprocess, self.augment, device), progress)
         means = per_epoch(losses, len(images), training.batch)
         encode = None if self.scope == "all" else body
@@ -153,27 +159,31 @@ class _Training:
     body: Linearization
     inputs: Inputs
     features: Tensor | None
+    kept: Kept
 
     @property
     def batch(self) -> int:
         return min(self.how.batch_size, len(self.inputs))
 
+    @property
+    def total(self) -> int:
+        return steps(len(self.inputs), self.how.epochs, self.batch)
+
     def run(self, views: Views, progress: Progress) -> tuple[Tensor, Tensor]:
         """δ, and the loss of every step on the CPU."""
-        how, device, n = self.how, self.inputs.device, len(self.inputs)
+        how, device = self.how, self.inputs.device
         samples = self.inputs.images.samples
         labels = torch.tensor(samples.labels, device=device)
         weights = torch.tensor(samples.weights, dtype=self.inputs.dtype, device=device)
         weights = weights / weights.mean()
         delta = nn.Parameter(torch.zeros(self.model.size, dtype=self.inputs.dtype, device=device))
         optimiser, direction = self._optimiser(delta), self._direction(weights, progress)
-        total = steps(n, how.epochs, self.batch)
+        total = self.total
         losses = torch.zeros(total, device=device, dtype=self.inputs.dtype)
         gradient = self._recorded(delta, direction, progress.say)
         with progress.stage("training", total=total * self.batch, unit="images") as stage, plain_float32():
-            for k, (rows, pixels) in enumerate(stream(views, n, how.epochs, self.batch, how.seed)):
+            for k, (rows, given) in enumerate(self._batches(views)):
                 optimiser.param_groups[0]["lr"] = how.learning_rate * rate(how.schedule, k / total)
-                given = pixels if self._frozen is None else self._frozen[rows]
                 losses[k], delta.grad = gradient(given, labels[rows], weights[rows])
                 optimiser.step()
                 stage.advance(self.batch)
@@ -187,7 +197,8 @@ class _Training:
         model = self._quick()
 
         def gradient(given: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-            loss, g = self._gradient(model, self._encoded(given), y, s, delta)
+            x = normalize(given, self.inputs.preprocess, self.inputs.dtype) if self.how.scope == "all" else given
+            loss, g = self._gradient(model, x, y, s, delta)
             return loss, direction(g)
 
         return Replayed(gradient, say)
@@ -204,17 +215,31 @@ class _Training:
         pulled = model.fused(x, delta.detach(), cotangent)[1]
         return kept[0], self.how.weight_decay * delta.detach() - pulled / len(x)
 
-    @property
-    def _frozen(self) -> Tensor | None:
-        """The features of all images, where every step sees the same ones."""
-        return self.features if self.how.scope == "fc" and self.how.augment == "none" else None
+    def _batches(self, views: Views) -> Iterable[tuple[Tensor, Tensor]]:
+        """Row numbers of every step, and pixels for a linearised network or features for a head alone."""
+        how, n = self.how, len(self.inputs)
+        if how.scope == "all":
+            return stream(views, n, how.epochs, self.batch, how.seed)
+        if how.augment == "none":  # every step sees the same features
+            assert self.features is not None
+            z = self.features
+            return (
+                (rows, z[rows]) for rows in drawn(views, n, how.epochs, how.seed)[0].split(self.batch)[: self.total]
+            )
+        made = encoded(views, n, how.epochs, self.batch, how.seed, self._encoded)
+        size = how.epochs * n * self.model.heads.shape[-1] * self.inputs.dtype.itemsize
+        if size > available_bytes(self.inputs.device) // 4:
+            return made
+        name = ("views", how.augment, how.epochs, self.batch, how.seed, how.dtype, how.precision)
+        return self.kept.get(name, lambda: list(made))
 
-    def _encoded(self, given: Tensor) -> Tensor:
-        """What the model takes: pixels for a linearised network, features for a head alone."""
-        if self._frozen is not None:
-            return given
-        x = normalize(given, self.inputs.preprocess, self.inputs.dtype)
-        return x if self.how.scope == "all" else self.body.value(x)
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        """Features (B, p); on a GPU in the precision that linearised networks have there."""
+        device, dtype = self.inputs.device, self.inputs.dtype
+        narrow = self.how.precision if device.type == "cuda" else "float32"
+        x = normalize(pixels, self.inputs.preprocess, dtype)
+        with autocast(device, narrow):
+            return self.body.value(x).to(dtype)
 
     def _optimiser(self, delta: nn.Parameter) -> torch.optim.Optimizer:
         fused = delta.device.type == "cuda"
@@ -233,8 +258,7 @@ class _Training:
         targets = torch.zeros(n, c, dtype=self.inputs.dtype, device=self.inputs.device)
         fold = torch.zeros(n, dtype=torch.long, device=self.inputs.device)
         problem = Problem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
-        with matmul_precision(fast=True):
-            p = _preconditioner(problem, self.features, self.how, progress)
+        p = self._preconditioner(problem, progress)
         more = damped(problem, p, self.how.damping / (self.batch * c))
 
         def direction(g: Tensor) -> Tensor:
@@ -242,6 +266,19 @@ class _Training:
                 return p.solve(g, more).mul_(n / kappa)
 
         return direction
+
+    def _preconditioner(self, problem: Problem, progress: Progress) -> Preconditioner:
+        """A without the penalty: the ridge strengths of ``problem`` enter where it is solved with."""
+        how, features = self.how, self.features
+        assert features is not None
+
+        def make() -> Preconditioner:
+            with matmul_precision(fast=True):
+                if how.scope == "all":
+                    return precondition(problem, features, seed=how.seed, progress=progress)
+                return Preconditioner(head_block(problem, features), KFAC(problem.model.body.layout, {}, {}, {}, {}))
+
+        return self.kept.get(("kfac", how.scope, how.head, how.alpha, how.seed, how.dtype), make)
 
     def _quick(self) -> LinearModel:
         """The model with faster products from one pass, on a GPU."""
@@ -255,12 +292,6 @@ def damped(problem: Problem, p: Preconditioner, rho: float) -> Problem:
     """The problem with ridge strengths μ + ρ·tr A, of the head's and of the body's block, for P alone."""
     ridge = problem.ridge
     return problem.with_ridge(Ridge(ridge.head + rho * _trace(p.head), ridge.body + rho * _trace(p.body)))
-
-
-def _preconditioner(problem: Problem, features: Tensor, how: Linear, progress: Progress) -> Preconditioner:
-    if how.scope == "all":
-        return precondition(problem, features, seed=how.seed, progress=progress)
-    return Preconditioner(head_block(problem, features), KFAC(problem.model.body.layout, {}, {}, {}, {}))
 
 
 def _trace(block: Kronecker | KFAC) -> float:

@@ -14,7 +14,7 @@ from lqf.paper.lab import Task
 from lqf.paper.linear import Linear
 from lqf.paper.nlft import NLFT
 from lqf.paper.scale import Scale
-from lqf.paper.trained import Model, error
+from lqf.paper.trained import Model, both_errors, error
 from lqf.paper.works import work
 
 Recipe = Callable[..., Model]
@@ -27,18 +27,26 @@ class Method:
     Attributes:
         label: for tables.
         fit: (task, pool_channels=…, seed=…, **settings) -> the model.
+        shares: (leaky, bilinear, head): methods alike in these share what depends on nothing else; None: nothing.
     """
 
     label: str
     fit: Recipe
+    shares: tuple[Any, ...] | None = None
+
+
+def _group(method: Method, task: Task, seed: int, pool_channels: int) -> tuple[Any, ...] | None:
+    """The cells that share features, K-FAC and channels; None: nothing is shared."""
+    return None if method.shares is None else (task.fingerprint, seed, pool_channels, *method.shares)
 
 
 def fit_method(method: str, task: Task, *, seed: int = 0, pool_channels: int = 256, **settings: Any) -> Model:
-    """Train a method on a task's training images."""
+    """Train a method on a task's training images. What is kept for other methods' cells is let go."""
+    task.lab.kept.under(_group(METHODS[method], task, seed, pool_channels))
     return METHODS[method].fit(task, seed=seed, pool_channels=pool_channels, **settings)
 
 
-@work("fit")
+@work("fit", version=2)
 def fit(
     task: Task,
     *,
@@ -48,15 +56,18 @@ def fit(
     shots: int | None = None,
     pool_channels: int = 256,
 ) -> dict[str, Any]:
-    """Test error of one method with one setting, trained on all images or on a few of every class."""
+    """Test error of one method with one setting, trained on all images or on a few of every class.
+
+    Methods that predict from the central view also have the error of scores averaged over it and its mirror image.
+    """
     part = task.shots(shots, seed)
     model = fit_method(method, part, seed=seed, pool_channels=pool_channels, **settings)
-    wrong = error(model, task.test)
+    wrong, averaged = (error(model, task.test), None) if method in OURS else both_errors(model, task.test)
     chosen = getattr(model, "report", {})
     return {
         "test_error": wrong,
+        "test_error_mirrored": averaged,
         "diverged": wrong is None,
-        "train_error": error(model, part.train),
         "losses": list(model.losses[:1] + model.losses[-1:]),
         "fit_seconds": model.seconds,
         "n": len(part.train),
@@ -101,14 +112,14 @@ def _bilinear_nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any
     return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
 
 
-def _linear(*, leaky: bool, pooled: bool = False, **fixed: Any) -> Recipe:
+def _linear(label: str, *, leaky: bool, pooled: bool = False, **fixed: Any) -> Method:
     def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
         lab = task.lab
         net = _pooled(task, leaky, pool_channels) if pooled else lab.network(leaky=leaky)
-        how = Linear(**fixed | settings, seed=seed)
-        return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+        given: dict[str, Any] = {"device": lab.device, "kept": lab.kept, "progress": lab.progress}
+        return Linear(**fixed | settings, seed=seed).fit(net, task.train, lab.preprocess, **given)
 
-    return recipe
+    return Method(label, recipe, (leaky, pooled, fixed.get("head", Linear.head)))
 
 
 def _ridge_head(task: Task, *, seed: int, pool_channels: int, weight_decay: float | str = "auto") -> Model:
@@ -127,8 +138,13 @@ def _ours(**fixed: Any) -> Recipe:
 
 
 def _pooled(task: Task, leaky: bool, channels: int) -> Backbone:
+    """The network under bilinear pooling; it is shared: copy what you change."""
     lab = task.lab
-    return bilinear(lab.network(leaky=leaky), task.train, lab.preprocess, lab.device, channels)
+
+    def make() -> Backbone:
+        return bilinear(lab.network(leaky=leaky), task.train, lab.preprocess, lab.device, channels)
+
+    return lab.kept.get(("bilinear", leaky, channels), make)
 
 
 _CE: dict[str, Any] = {"loss": "cross_entropy"}
@@ -136,23 +152,26 @@ _FC: dict[str, Any] = {"scope": "fc", "head": "zero"}
 
 METHODS: dict[str, Method] = {
     "nlft": Method("NLFT", _nlft),
-    "b-nlft": Method("MPN-COV", _bilinear_nlft),
-    "gaf": Method("GaF", _linear(leaky=False, **_CE)),
-    "fc": Method("FC", _linear(leaky=False, **_CE, **_FC)),
+    "b-nlft": Method("MPN-COV", _bilinear_nlft, (False, True, "none")),
+    "gaf": _linear("GaF", leaky=False, **_CE),
+    "fc": _linear("FC", leaky=False, **_CE, **_FC),
     "lqf-fc": Method("LQF FC", _ridge_head),
-    "lqf": Method("LQF (paper)", _linear(leaky=True, kfac=True)),
-    "b-lqf": Method("B-LQF (paper)", _linear(leaky=True, kfac=True, pooled=True)),
+    "lqf": _linear("LQF (paper)", leaky=True, kfac=True),
+    "b-lqf": _linear("B-LQF (paper)", leaky=True, kfac=True, pooled=True),
     "lqf-ours": Method("LQF (ours)", _ours()),
+    "lqf-ours-avg": Method("LQF (ours, average pooling, one view)", _ours(pooling="avg", views="none")),
     "b-lqf-ours": Method("B-LQF (ours)", _ours(pooling="bilinear")),
-    "gaf-adam": Method("GaF, Adam", _linear(leaky=False, optimiser="adam", beta1=0.5, **_CE)),
-    "lqf-adam": Method("LQF, Adam", _linear(leaky=True, optimiser="adam")),
-    "lqf-fc-adam": Method("LQF FC, Adam", _linear(leaky=True, optimiser="adam", **_FC)),
-    "lqf-no-mse": Method("LQF without MSE", _linear(leaky=True, kfac=True, **_CE)),
-    "lqf-no-kfac": Method("LQF without K-FAC", _linear(leaky=True)),
-    "lqf-no-leaky": Method("LQF without Leaky-ReLU", _linear(leaky=False, kfac=True)),
-    "lqf-probe": Method("LQF around the probe head", _linear(leaky=True, kfac=True, head="probe")),
+    "gaf-adam": _linear("GaF, Adam", leaky=False, optimiser="adam", beta1=0.5, **_CE),
+    "lqf-adam": _linear("LQF, Adam", leaky=True, optimiser="adam"),
+    "lqf-fc-adam": _linear("LQF FC, Adam", leaky=True, optimiser="adam", **_FC),
+    "lqf-no-mse": _linear("LQF without MSE", leaky=True, kfac=True, **_CE),
+    "lqf-no-kfac": _linear("LQF without K-FAC", leaky=True),
+    "lqf-no-leaky": _linear("LQF without Leaky-ReLU", leaky=False, kfac=True),
+    "lqf-probe": _linear("LQF around the probe head", leaky=True, kfac=True, head="probe"),
 }
-EXACT = ("lqf-fc", "lqf-ours", "b-lqf-ours")
+OURS = ("lqf-ours", "lqf-ours-avg", "b-lqf-ours")
+"""LQF as the library fits it; it predicts from the views that it was fitted to."""
+EXACT = ("lqf-fc", *OURS)
 """Methods without epochs."""
 BILINEAR = ("b-nlft", "b-lqf", "lqf-ours", "b-lqf-ours")
 """Methods whose result depends on the number of channels of bilinear pooling."""

@@ -113,7 +113,7 @@ class NLFT:
         return Tuned(network, means, time.perf_counter() - began, self.precision)
 
     def _train(self, network: Network, images: Images, views: Views, progress: Progress) -> Tensor:
-        """All steps; the loss of every one, on the CPU."""
+        """All steps; the loss of every one, on the CPU. The last one is no number where the training diverged."""
         device = views.device
         if device.type == "cuda":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -140,9 +140,14 @@ class NLFT:
         done = 0
         with progress.stage("fine-tuning", total=total * batch, unit="images") as stage:
             for k, (rows, x) in enumerate(stream(views, len(images), self.epochs, batch, self.seed)):
-                losses[k], wrong[k] = step(placed(x, device), labels[rows], weights[rows], rates[k])
-                stage.advance(batch)
                 done = k + 1
+                try:
+                    losses[k], wrong[k] = step(placed(x, device), labels[rows], weights[rows], rates[k])
+                except torch.linalg.LinAlgError as error:  # bilinear pooling takes the root of a covariance
+                    progress.say(f"fine-tuning diverged in step {done} of {total}: {str(error).splitlines()[0][:200]}")
+                    losses[k] = math.nan
+                    break
+                stage.advance(batch)
                 if done * batch // len(images) > k * batch // len(images) and self._enough(wrong[:done], images):
                     break
         network.zero_grad(set_to_none=True)  # they would keep the memory of the recording

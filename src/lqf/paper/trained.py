@@ -14,6 +14,7 @@ from lqf.fast import FastLinearization
 from lqf.inputs import Inputs
 from lqf.linearize import Linearization
 from lqf.model import LinearModel
+from lqf.paper.mirrored import Mirrored
 from lqf.paper.tuned import plain_float32
 
 
@@ -69,9 +70,32 @@ class Trained:
         return out
 
 
-def error(model: Model, images: Images) -> float | None:
-    """Share of wrong predictions; None where the model's outputs are no numbers any more: the training diverged."""
-    outputs = model.outputs(images)
-    if not bool(torch.isfinite(outputs).all()) or not all(math.isfinite(loss) for loss in model.losses):
+def scores(model: Model, images: Images) -> Tensor | None:
+    """Class scores (N, C); None where they are no numbers any more, or were none in training: it diverged."""
+    if not all(math.isfinite(loss) for loss in model.losses):
         return None
+    try:
+        outputs = model.outputs(images)
+    except torch.linalg.LinAlgError:  # the root of a covariance that is no number
+        return None
+    return outputs if bool(torch.isfinite(outputs).all()) else None
+
+
+def wrong(outputs: Tensor, images: Images) -> float:
+    """Share of wrong predictions."""
     return float((outputs.argmax(1) != torch.tensor(images.samples.labels)).double().mean())
+
+
+def error(model: Model, images: Images) -> float | None:
+    """Share of wrong predictions; None where the training diverged."""
+    outputs = scores(model, images)
+    return None if outputs is None else wrong(outputs, images)
+
+
+def both_errors(model: Model, images: Images) -> tuple[float | None, float | None]:
+    """The error on the central views, and that of scores averaged over them and their mirror images."""
+    outputs = scores(model, images)
+    if outputs is None:
+        return None, None
+    mirrored = scores(model, Mirrored.of(images))
+    return wrong(outputs, images), None if mirrored is None else wrong(outputs + mirrored, images)
