@@ -18,7 +18,7 @@ from lqf.paper.exact import RidgeHead
 from lqf.paper.grid import GRIDS, grid
 from lqf.paper.lab import Task
 from lqf.paper.linear import Linear
-from lqf.paper.methods import EXACT, METHODS, fit, fit_method, params
+from lqf.paper.methods import EXACT, METHODS, OURS, fit, fit_method, params
 from lqf.paper.nlft import NLFT
 from lqf.paper.scale import SCALES, Scale
 from lqf.pooling import BilinearPool
@@ -65,6 +65,11 @@ def test_nlft_keeps_its_relu_and_trains_with_batch_statistics(task: Task, monkey
         28,
         0.9,
     )
+
+
+def test_ours_with_average_pooling_has_one_view(task: Task) -> None:
+    model: Any = fit_method("lqf-ours-avg", task, pool_channels=3)
+    assert (model.report["pooling"], model.report["views"]) == ("avg", "none")
 
 
 def test_the_closed_form_head() -> None:
@@ -132,6 +137,7 @@ def test_a_cell_of_every_method(method: str, task: Task) -> None:
     assert result["n"] == 12
     assert 0 <= result["test_error"] <= 1
     assert not result["diverged"]
+    assert (result["test_error_mirrored"] is None) == (method in OURS)  # they have views of their own
     assert len(result["losses"]) == (0 if method in EXACT else 2)
     after = task.lab.network(leaky=True).body.state_dict()  # the network is shared by all cells
     assert all(torch.equal(t, after[n]) for n, t in before.items())
@@ -146,7 +152,14 @@ def test_grids_name_settings_that_exist() -> None:
             if name not in EXACT:
                 for settings in tried:
                     NLFT(**settings)
-                    Linear(**settings)
+                    if not name.startswith("nlft"):
+                        Linear(**settings)
+
+
+def test_the_short_grid_has_one_way_to_cut_images_for_all_methods_by_mini_batches() -> None:
+    searched = [n for n in GRIDS if n not in EXACT and n not in ("resized", "online", "eigenvalues")]
+    assert {s["augment"] for n in searched for s in grid(n, "short")} == {"crop"}
+    assert grid("resized", "short") == [{"learning_rate": 0.001, "weight_decay": 1e-5, "augment": "resized"}]
 
 
 def test_the_papers_grid() -> None:

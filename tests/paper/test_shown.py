@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call, hessian
 
+from lqf.paper.cells import Cell
 from lqf.paper.curvatures import cross_entropy_curvature
 from lqf.paper.experiment import Done, Results
-from lqf.paper.experiments import influence, lowshot, summarization
+from lqf.paper.experiments import influence, lowshot, nlft_mse, robustness, summarization, table1
 from lqf.paper.experiments.online import cost
 from lqf.paper.informativeness import held_out
 from lqf.paper.interval import interval
@@ -28,6 +31,10 @@ def test_an_interval_is_students() -> None:
     assert of.half == pytest.approx(3.182 * np.std([0.1, 0.2, 0.4, 0.3], ddof=1) / 2)
     assert of.percent() == "+25 ± 21"
     assert interval([0.1]).percent() == "+10"
+    two = interval([0.1, -0.3])
+    assert two.percent() == "-10 (-30, +10)"  # two draws are shown themselves
+    assert (two.half, two.shown) == (pytest.approx(12.706 * 0.2), pytest.approx(0.2))
+    assert of.shown == of.half
     assert interval([]).percent() == "–"
 
 
@@ -82,7 +89,7 @@ def test_lowshot_takes_the_best_of_every_draw_and_compares_draw_by_draw(task: Ta
     for cell in lowshot.cells([task], scale):
         p = cell.params
         rate = p["settings"].get("learning_rate", 0.0)
-        errors = {"nlft": 0.2 + 10 * rate, "lqf-ours": 0.1, "lqf-fc": 0.3}  # rates 0.01 and 0.001: the latter is better
+        errors = {"nlft": 0.2 + 10 * rate, "lqf-ours": 0.1, "lqf-ours-avg": 0.15, "lqf-fc": 0.3}  # 0.001 is better
         done.append(Done(cell, {"test_error": errors[p["method"]] + 0.1 * p["seed"]}, 1.0))
     summary = lowshot.summarise(Results([task], scale, done))
     few = summary.values["one"]["2"]
@@ -90,7 +97,46 @@ def test_lowshot_takes_the_best_of_every_draw_and_compares_draw_by_draw(task: Ta
     expected = interval([0.1 / 0.21 - 1, 0.2 / 0.31 - 1])
     assert few["relative"]["lqf-ours"] == pytest.approx(expected.to_dict())
     assert summary.values["one"]["all"]["errors"]["lqf-fc"] == [0.3]
-    assert summary.table.rows[0][:5] == ("one", "2", "26.0", "15.0", "35.0")
+    assert summary.table.rows[0][:5] == ("one", "2", "26.0", "15.0", "20.0")
+
+
+SHOTS = Scale("short", shots=(1, 2, None), draws=2)
+
+
+def settings_of(cells: Sequence[Cell], method: str, shots: int | None) -> list[dict[str, Any]]:
+    return [c.params["settings"] for c in cells if c.params["method"] == method and c.params.get("shots") == shots]
+
+
+def test_with_few_images_batch_normalisation_is_tried_in_both_modes(task: Task) -> None:
+    cells = lowshot.cells([task], SHOTS)
+    assert {s.get("bn", "train") for s in settings_of(cells, "nlft", 1)} == {"train", "eval"}
+    assert {s.get("bn", "train") for s in settings_of(cells, "nlft", None)} == {"train"}
+    many = nlft_mse.searched("cross_entropy", nlft_mse.FEW + 1, SHOTS)
+    assert {s.get("bn", "train") for s in many} == {"train"}
+
+
+def test_few_shots_share_their_cells(task: Task) -> None:
+    few, mse, main = (e.cells([task], SHOTS) for e in (lowshot, nlft_mse, table1))
+    first = [c for c in few if c.params["method"] == "nlft" and c.params["seed"] == 0]
+    shared = [c for c in mse if c.params["settings"].get("loss") != "mse"]
+    strongest = [c for c in first if c.params["settings"]["augment"] == "resized"]
+    assert len(strongest) == 1
+    assert [c for c in first if c not in strongest] == shared
+    assert all(c in main for c in few if c.params.get("shots") is None and c.params["method"] != "lqf-fc")
+    assert [c for c in main if c.params["method"] == "nlft"] == [c for c in first if c.params.get("shots") is None]
+
+
+def test_lqf_on_few_images_is_told_its_solver(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings_of(lowshot.cells([task], SHOTS), "lqf-ours", 2) == [{"solver": "dense"}] * 2
+    assert settings_of(lowshot.cells([task], SHOTS), "lqf-ours", None) == [{}]
+    monkeypatch.setattr(lowshot, "DENSE_ROWS", 17)  # 3 classes of 2 images make 18 rows
+    assert settings_of(lowshot.cells([task], SHOTS), "lqf-ours-avg", 2) == [{"solver": "pcg"}] * 2
+    assert settings_of(lowshot.cells([task], SHOTS), "lqf-ours-avg", 1) == [{"solver": "dense"}] * 2
+
+
+def test_robustness_takes_cells_of_table1(task: Task) -> None:
+    main, own = table1.cells([task], SHOTS), robustness.cells([task], SHOTS)
+    assert sum(c in main for c in own) == 7  # NLFT at four of five rates, LQF at three
 
 
 def test_influence_shows_the_cells_of_summarization(task: Task, tiny: Scale) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lqf.paper.cells import Cell
-from lqf.paper.compare import best_of, error_table, error_values, relative
+from lqf.paper.compare import at_the_end, best_of, ends_told, error_table, error_values, relative
 from lqf.paper.experiment import Done, Results, percent
-from lqf.paper.experiments import ablation, nlft_mse, robustness
+from lqf.paper.experiments import ablation, nlft_mse, robustness, table1
 from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
 
@@ -54,6 +55,66 @@ def test_the_ablation_ranks_what_was_removed(task: Task) -> None:
     summary = ablation.summarise(Results([task], SCALE, [done(task, m, e) for m, e in errors.items()]))
     assert summary.values["order"] == ["K-FAC", "MSE", "Leaky-ReLU"]
     assert "K-FAC (+200 %), MSE (+50 %), Leaky-ReLU (+10 %)" in summary.notes[0]
+    assert "MSE > K-FAC > Leaky-ReLU, is refuted" in summary.notes[0]
+    assert summary.values["paper_order_confirmed"] is False
+    assert any("ImageNet" in note for note in summary.notes)
+
+
+def test_the_ablation_confirms_the_papers_order_by_the_mean_over_data_sets(task: Task) -> None:
+    other = replace(task, name="two")
+    errors = {"lqf": (0.1, 0.1), "lqf-no-mse": (0.3, 0.1), "lqf-no-kfac": (0.15, 0.18), "lqf-no-leaky": (0.1, 0.11)}
+    rows = [done(t, m, e[k]) for m, e in errors.items() for k, t in enumerate((task, other))]
+    summary = ablation.summarise(Results([task, other], SCALE, rows))
+    assert summary.values["paper_order_confirmed"] is True  # of medians and of the second data set it is not
+    assert summary.values["mean"] == pytest.approx({"lqf-no-mse": 1.0, "lqf-no-kfac": 0.65, "lqf-no-leaky": 0.05})
+    assert "is confirmed" in summary.notes[0]
+    assert "mean over 2 data sets, the largest first: MSE (+100 %), K-FAC (+65 %)" in summary.notes[0]
+
+
+def test_an_ablation_that_diverged_everywhere_is_no_verdict(task: Task) -> None:
+    errors = {"lqf": 0.1, "lqf-no-mse": None, "lqf-no-kfac": 0.2, "lqf-no-leaky": 0.1}
+    summary = ablation.summarise(Results([task], SCALE, [done(task, m, e) for m, e in errors.items()]))
+    assert summary.values["paper_order_confirmed"] is None
+    assert "cannot be judged" in summary.notes[0]
+
+
+def test_winners_at_the_end_of_their_rates_are_named(task: Task) -> None:
+    rows = [done(task, "nlft", e, learning_rate=r) for r, e in ((0.1, 0.3), (0.01, 0.1), (0.001, 0.2))]
+    rows += [done(task, "gaf", e, learning_rate=r) for r, e in ((0.1, 0.1), (0.01, 0.2))]
+    rows += [done(task, "lqf", e, learning_rate=r) for r, e in ((0.1, None), (0.05, 0.1), (0.01, 0.2))]
+    rows += [done(task, "fc", e, learning_rate=r) for r, e in ((0.1, 0.1), (0.01, 0.1), (0.001, 0.2))]  # a tie
+    rows += [done(task, "b-lqf", 0.1, learning_rate=0.1), done(task, "lqf-fc", 0.1, weight_decay=0.1)]  # no search
+    results = Results([task], SCALE, rows)
+    found = best_of(results, ["nlft", "gaf", "lqf", "fc", "b-lqf", "lqf-fc"])
+    assert at_the_end(found, results) == ["GaF on one (0.1)"]
+    assert "GaF on one (0.1)." in ends_told(found, results)
+    only = best_of(results, ["nlft"])
+    assert ends_told(only, results).startswith("No winner")
+
+
+def test_rates_of_another_augmentation_are_another_search(task: Task) -> None:
+    rows = [done(task, "nlft", e, learning_rate=r, augment="crop") for r, e in ((0.1, 0.3), (0.01, 0.2), (0.001, 0.4))]
+    rows += [done(task, "nlft", 0.1, learning_rate=0.0001, augment="resized")]  # its only rate
+    results = Results([task], SCALE, rows)
+    assert at_the_end(best_of(results, ["nlft"]), results) == []
+
+
+def test_table1_says_where_the_papers_mode_is_close_to_ours(task: Task) -> None:
+    other = replace(task, name="two")
+    errors = {"nlft": (0.2, 0.2), "lqf-ours": (0.1, 0.1), "lqf-ours-avg": (0.13, 0.135), "lqf": (0.12, 0.15)}
+    rows = [done(t, m, e[k]) for m, e in errors.items() for k, t in enumerate((task, other))]
+    for k, (error, averaged) in enumerate([(0.2, 0.19), (0.25, 0.15)]):  # the second is better with both views
+        cell = done(task, "nlft", error, learning_rate=k)
+        cell.result["test_error_mirrored"] = averaged
+        rows.append(cell)
+    summary = table1.summarise(Results([task, other], SCALE, rows))
+    assert summary.values["lqf_paper_minus_ours"]["lqf-ours"] == pytest.approx({"one": 0.02, "two": 0.05})
+    text = " ".join(summary.notes)
+    assert "LQF (paper) is within 2 points of LQF (ours) on one (+2.0); beyond 2 points on two (+5.0)" in text
+    assert "of LQF (ours, average pooling, one view) on one (-1.0), two (+1.5); beyond 2 points on none" in text
+    at = summary.table.columns.index("NLFT, mirrored")
+    assert [row[at] for row in summary.table.rows] == ["15.0", "–"]
+    assert [row[1] for row in summary.table.rows] == ["20.0", "20.0"]
 
 
 def test_effective_learning_rates(task: Task) -> None:

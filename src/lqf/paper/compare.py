@@ -17,13 +17,16 @@ Best = dict[str, dict[str, Done | None]]
 """Data set -> method -> its best cell."""
 
 
-def cells_of(methods: Mapping[str, str], tasks: Sequence[Task], scale: Scale, seeds: int = 1) -> list[Cell]:
-    """Every method with all settings of its grid: method -> name of the grid."""
+def cells_of(
+    methods: Mapping[str, str | tuple[str, ...]], tasks: Sequence[Task], scale: Scale, seeds: int = 1
+) -> list[Cell]:
+    """Every method with all settings of its grids: method -> name of the grid, or names."""
     return [
         Cell("fit", task.name, params(method, scale, len(task.train), settings, seed=seed))
         for task in tasks
         for method, searched in methods.items()
-        for settings in grid(searched, scale.name)
+        for name in ((searched,) if isinstance(searched, str) else searched)
+        for settings in grid(name, scale.name)
         for seed in range(seeds)
     ]
 
@@ -57,6 +60,39 @@ def errors_of(found: Best, method: str) -> list[float | None]:
     return [_error(row[method]) for row in found.values()]
 
 
+def at_the_end(found: Best, results: Results) -> list[str]:
+    """Winners whose rate is the smallest or the largest that was tried in this way, and no other was as good.
+
+    Rates of runs that diverged count as tried: beyond them there is nothing to find.
+    """
+    out = []
+    for name, row in found.items():
+        for m, d in row.items():
+            if d is not None and _is_at_the_end(d, results.where(work="fit", data=name, method=m)):
+                out.append(f"{METHODS[m].label} on {name} ({d.params['settings']['learning_rate']:g})")
+    return out
+
+
+def ends_told(found: Best, results: Results) -> str:
+    """`at_the_end` as a sentence."""
+    ends = at_the_end(found, results)
+    if not ends:
+        return "No winner has the smallest or the largest rate that was tried for it."
+    return f"At an end of the rates that were tried, so that a better one may lie beyond: {', '.join(ends)}."
+
+
+def _is_at_the_end(winner: Done, tried: Sequence[Done]) -> bool:
+    def apart(done: Done) -> dict[str, Any]:
+        return {k: v for k, v in done.params["settings"].items() if k not in ("learning_rate", "epochs")}
+
+    if "learning_rate" not in winner.params["settings"]:
+        return False
+    alike = [d for d in tried if apart(d) == apart(winner) and "learning_rate" in d.params["settings"]]
+    rates = sorted({d.params["settings"]["learning_rate"] for d in alike})
+    as_good = {d.params["settings"]["learning_rate"] for d in alike if _error(d) == _error(winner)}
+    return len(rates) > 1 and not as_good & set(rates[1:-1])
+
+
 def errors_in_bars(results: Results, methods: Sequence[str], notes: tuple[str, ...]) -> Summary:
     """The best error of every method, as a table and as bars per data set."""
     found = best_of(results, methods)
@@ -65,6 +101,7 @@ def errors_in_bars(results: Results, methods: Sequence[str], notes: tuple[str, .
         heights = {METHODS[m].label: errors_of(found, m) for m in methods}
         bars(figure.subplots(), list(found), heights, label="test error, %")
 
+    notes = (*notes, ends_told(found, results))
     return Summary({"errors": error_values(found, results)}, error_table(found, methods), draw, notes)
 
 
@@ -79,6 +116,7 @@ def _values(found: Done | None, tried: Sequence[Done]) -> dict[str, Any]:
     known = sorted(e for e in errors if e is not None)
     return {
         "test_error": None if found is None else found.result["test_error"],
+        "test_error_mirrored": mirrored_error(tried),
         "settings": None if found is None else found.params["settings"],
         "chosen": None if found is None else found.result["chosen"],
         "tried": len(tried),
@@ -87,6 +125,12 @@ def _values(found: Done | None, tried: Sequence[Done]) -> dict[str, Any]:
         "fit_seconds": None if found is None else found.result["fit_seconds"],
         "seconds": sum(d.seconds for d in tried),
     }
+
+
+def mirrored_error(tried: Sequence[Done]) -> float | None:
+    """The lowest error, over all settings, of scores averaged over central views and their mirror images."""
+    found = best(tried, "test_error_mirrored")
+    return None if found is None else found.result["test_error_mirrored"]
 
 
 def _error(done: Done | None) -> float | None:

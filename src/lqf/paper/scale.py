@@ -51,7 +51,7 @@ class Scale:
 
 
 PAPER = Scale("paper", draws=5, eigenvalues=50, curvature_images=256)
-SHORT = Scale("short")
+SHORT = Scale("short", epochs=25, shots=(1, 5, 20, None), draws=2)
 QUICK = Scale(
     "quick",
     epochs=3,

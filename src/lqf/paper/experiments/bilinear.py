@@ -14,7 +14,8 @@ TITLE = "bilinear pooling"
 METHOD_NAMES = ("nlft", "b-nlft", "b-lqf-ours", "b-lqf", "lqf-ours", "lqf", "gaf")
 NOTES = (
     "LQF (ours) chooses its pooling by leave-one-out; B-LQF (ours) is told to pool bilinearly.",
-    "The best of each method's grid by test error; ours are one fit each.",
+    "The best of each method's grid by test error, on the central crop; ours are one fit each, tested on the views "
+    "that it has chosen.",
 )
 
 

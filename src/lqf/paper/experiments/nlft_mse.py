@@ -11,23 +11,45 @@ from lqf.paper.experiment import Results, Summary, Table, best, percent
 from lqf.paper.grid import grid
 from lqf.paper.lab import Task
 from lqf.paper.methods import params
+from lqf.paper.nlft import NLFT
 from lqf.paper.scale import Scale
 
 TITLE = "ordinary fine-tuning with the squared error"
 LOSSES = {"cross_entropy": "cross entropy", "mse": "squared error"}
+FEW = 5
+"""Up to so many images per class batch normalisation is tried with the network's own statistics too."""
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """Both losses over the grid, for every number of shots that the data set has."""
+    """Both losses over their grids, for every number of shots that the data set has."""
     return [
-        Cell("fit", task.name, params("nlft", scale, n, {"loss": loss, **settings}, seed=seed, shots=k))
+        nlft_cell(task, scale, settings, k, seed)
         for task in tasks
         for k in shots(task, scale)
         for seed in range(draws(k, scale))
-        for n in [len(task.shots(k, seed).train)]
         for loss in LOSSES
-        for settings in grid("nlft-mse", scale.name)
+        for settings in searched(loss, k, scale)
     ]
+
+
+def nlft_cell(task: Task, scale: Scale, settings: dict[str, Any], k: int | None, seed: int) -> Cell:
+    """Fine-tuning on k images per class; on all of them it is a cell of `table1` where the settings are."""
+    part = {} if k is None else {"shots": k}
+    n = len(task.shots(k, seed).train)
+    return Cell("fit", task.name, params("nlft", scale, n, settings, seed=seed, **part))
+
+
+def searched(loss: str, k: int | None, scale: Scale) -> list[dict[str, Any]]:
+    """The settings of one loss; with few images batch normalisation is tried in eval mode too.
+
+    With the cross entropy and all images they are those of NLFT in `table1`, and in the paper's grid more.
+    """
+    name = "nlft-few" if loss == "cross_entropy" else "nlft-mse"
+    own = grid(name, scale.name)
+    if k is None:
+        known = grid("nlft", scale.name) if loss == "cross_entropy" else []
+        return known + [s for s in own if s not in known]
+    return own + (grid(f"{name}-kept", scale.name) if k <= FEW else [])
 
 
 def draws(k: int | None, scale: Scale) -> int:
@@ -70,6 +92,7 @@ def summarise(results: Results) -> Summary:
     notes = (
         "Columns are training images per class, chosen " + (f"{many} times" if many > 1 else "once") + "; "
         "the best of the grid for each choice" + (", then the mean." if many > 1 else "."),
+        f"Up to {FEW} images per class batch normalisation was also tried in eval mode, with either loss.",
     )
     table = Table(("data", "loss", *columns), tuple(rows))
     return Summary({"errors": values}, table, draw, notes, (3.2 * max(2, len(values)), 3.4))
@@ -84,7 +107,7 @@ def _mean_best(results: Results, data: str, loss: str, k: int | None) -> float |
     errors = []
     for seed in range(draws(k, results.scale)):
         tried = results.where(work="fit", data=data, method="nlft", shots=k, seed=seed)
-        found = best([d for d in tried if d.params["settings"]["loss"] == loss])
+        found = best([d for d in tried if d.params["settings"].get("loss", NLFT.loss) == loss])
         if found is None:
             return None
         errors.append(found.result["test_error"])

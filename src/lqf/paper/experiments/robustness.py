@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from lqf.paper.cells import Cell
-from lqf.paper.compare import cells_of
+from lqf.paper.compare import best_of, cells_of, ends_told
 from lqf.paper.draw import COLOURS, plain
 from lqf.paper.experiment import Done, Results, Summary, Table, best, percent
 from lqf.paper.lab import Task
+from lqf.paper.linear import Linear
 from lqf.paper.methods import METHODS
 from lqf.paper.scale import Scale
 
@@ -26,7 +27,7 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
 
 def effective(settings: dict[str, Any]) -> float:
     """η/((1−m)b)."""
-    return settings["learning_rate"] / ((1 - MOMENTUM) * settings["batch_size"])
+    return settings["learning_rate"] / ((1 - MOMENTUM) * settings.get("batch_size", Linear.batch_size))
 
 
 def curve(tried: Sequence[Done]) -> dict[float, float | None]:
@@ -78,7 +79,10 @@ def summarise(results: Results) -> Summary:
         {"curves": _by_text(curves), **values},
         Table(columns, tuple(rows)),
         lambda figure: _draw(figure, curves),
-        (f"Tasks in this order: {names}. The rate is η/((1−m)b); a run that diverged counts as an error of 100 %.",),
+        (
+            f"Tasks in this order: {names}. The rate is η/((1−m)b); a run that diverged counts as an error of 100 %.",
+            ends_told(best_of(results, METHOD_NAMES), results),
+        ),
         (9.5, 3.6),
     )
 

@@ -5,29 +5,82 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lqf.paper.cells import Cell
-from lqf.paper.compare import best_of, cells_of, error_table, error_values, relative
+from lqf.paper.compare import (
+    Best,
+    best_of,
+    cells_of,
+    ends_told,
+    error_table,
+    error_values,
+    errors_of,
+    mirrored_error,
+    relative,
+)
 from lqf.paper.draw import boxes
-from lqf.paper.experiment import Results, Summary
+from lqf.paper.experiment import Results, Summary, Table, percent
 from lqf.paper.lab import Task
 from lqf.paper.methods import METHODS
 from lqf.paper.scale import Scale
 
 TITLE = "linear and non-linear fine-tuning"
-METHOD_NAMES = ("nlft", "lqf-ours", "lqf", "lqf-fc", "gaf", "fc")
+METHOD_NAMES = ("nlft", "lqf-ours", "lqf-ours-avg", "lqf", "lqf-fc", "gaf", "fc")
+BY_MINIBATCHES = ("nlft", "lqf", "gaf", "fc")
+MIRRORED = ("nlft", "lqf")
+"""Shown with scores averaged over mirror images too, as LQF (ours) may choose to do."""
+NEAR = 0.02
+"""Two errors within so much of each other are called close."""
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """Every method over its grid."""
-    return cells_of({m: m for m in METHOD_NAMES}, tasks, scale)
+    """Every method over its grid; those by mini-batches with the strongest augmentation too, at the paper's rate."""
+    return cells_of({m: (m, "resized") if m in BY_MINIBATCHES else m for m in METHOD_NAMES}, tasks, scale)
 
 
 def summarise(results: Results) -> Summary:
     """Errors, and a box plot of those relative to NLFT."""
     found = best_of(results, METHOD_NAMES)
     gaps = {METHODS[m].label: relative(found, m, "nlft") for m in METHOD_NAMES if m != "nlft"}
+    apart = {m: differences(found, "lqf", m) for m in ("lqf-ours", "lqf-ours-avg")}
     return Summary(
-        {"errors": error_values(found, results), "relative_to_nlft": gaps},
-        error_table(found, METHOD_NAMES),
+        {"errors": error_values(found, results), "relative_to_nlft": gaps, "lqf_paper_minus_ours": apart},
+        _table(found, results),
         lambda figure: boxes(figure, gaps, "error relative to NLFT, %"),
-        ("The best of each method's grid by test error, as in the paper; LQF (ours) is one fit with its defaults.",),
+        (
+            "The best of each method's grid by test error, as in the paper; LQF (ours) is one fit with its defaults, "
+            "which choose pooling and views by leave-one-out.",
+            "All others are tested on the central crop. “Mirrored”: scores averaged over it and its mirror image, the "
+            "best of the grid by that error.",
+            *(closeness("lqf", m, d) for m, d in apart.items()),
+            ends_told(found, results),
+        ),
+        (8.0, 4.5),
     )
+
+
+def differences(found: Best, method: str, to: str) -> dict[str, float]:
+    """Error minus error, per data set where both are known."""
+    pairs = {name: (errors_of({name: row}, method)[0], errors_of({name: row}, to)[0]) for name, row in found.items()}
+    return {name: e - r for name, (e, r) in pairs.items() if e is not None and r is not None}
+
+
+def closeness(method: str, to: str, apart: dict[str, float]) -> str:
+    """On which data sets a method is within `NEAR` of another, and by how many points they differ."""
+    told = {name: f"{name} ({100 * d:+.1f})" for name, d in apart.items()}
+    near = [told[name] for name, d in apart.items() if abs(d) <= NEAR + 1e-12]
+    far = [told[name] for name, d in apart.items() if abs(d) > NEAR + 1e-12]
+    points, other = f"{100 * NEAR:.0f} points", METHODS[to].label
+    return (
+        f"{METHODS[method].label} is within {points} of {other} on {', '.join(near) or 'no data set'}; "
+        f"beyond {points} on {', '.join(far) or 'none'} (its error minus that of {other}, in points)."
+    )
+
+
+def _table(found: Best, results: Results) -> Table:
+    """The errors, and beside them those with mirrored views."""
+    plain = error_table(found, METHOD_NAMES)
+    more = [
+        tuple(percent(mirrored_error(results.where(work="fit", data=name, method=m))) for m in MIRRORED)
+        for name in found
+    ]
+    rows = tuple(row + extra for row, extra in zip(plain.rows, more, strict=True))
+    return Table((*plain.columns, *(f"{METHODS[m].label}, mirrored" for m in MIRRORED)), rows)
