@@ -57,7 +57,7 @@ def test_the_curvature_is_made_once_for_all_rates(task: Task, monkeypatch: pytes
 
 def test_a_method_that_shares_nothing_lets_go(task: Task) -> None:
     delta(task, "b-lqf", 0.01)
-    assert len(task.lab.kept) == 3  # channels, features, K-FAC
+    assert len(task.lab.kept) == 4  # channels, inputs, features, K-FAC
     fit_method("lqf-fc", task)
     assert len(task.lab.kept) == 0
 
@@ -86,4 +86,4 @@ def test_a_head_is_the_same_whether_or_not_the_features_of_its_views_fit(
     expected = how.fit(backbone, images, SMALL, device=CPU).delta
     monkeypatch.setattr(linear, "available_bytes", lambda _: room)
     assert torch.equal(how.fit(backbone, images, SMALL, device=CPU, kept=kept).delta, expected)
-    assert len(kept) == (2 if room else 1)  # features of the central views; those of all random ones
+    assert len(kept) == (3 if room else 2)  # inputs and features of central views; features of all random ones

@@ -118,15 +118,12 @@ class Linear:
     ) -> Trained:
         """Train on a backbone (load it with ``leaky=True`` for LQF), which stays as it is.
 
-        ``kept`` is what earlier runs on the same images and backbone left: features, K-FAC and the features of views.
+        ``kept`` is what earlier runs on the same images and backbone left: inputs, features, K-FAC.
         """
         began, kept = time.perf_counter(), Kept() if kept is None else kept
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         body = Linearization(backbone.body.to(device=device, dtype=dtype))
-        inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=16)
-        if device.type == "cuda":
-            inputs.batch_size = rows_that_fit(body, inputs.example(1), available_bytes(device))
-        inputs.keep_on_device()
+        inputs = kept.get(("inputs", self.dtype), lambda: _inputs(body, images, preprocess, device, dtype))
         needed = self.scope == "fc" or self.kfac or self.head == "probe"
         features = kept.get(("features", self.dtype), lambda: features_of(body, inputs, progress)) if needed else None
         heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed).to(device, dtype)
@@ -144,6 +141,17 @@ class Linear:
             return F.cross_entropy(outputs, labels, reduction="none"), u
         u = self.alpha * F.one_hot(labels, outputs.shape[1]) - outputs
         return 0.5 * u.square().sum(1), u
+
+
+def _inputs(
+    body: Linearization, images: Images, preprocess: Preprocess, device: torch.device, dtype: torch.dtype
+) -> Inputs:
+    """The central views, in batches that fit."""
+    inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=16)
+    if device.type == "cuda":
+        inputs.batch_size = rows_that_fit(body, inputs.example(1), available_bytes(device))
+    inputs.keep_on_device()
+    return inputs
 
 
 NOTHING = Linearization(nn.Identity().eval())
