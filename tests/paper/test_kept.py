@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,3 +88,15 @@ def test_a_head_is_the_same_whether_or_not_the_features_of_its_views_fit(
     monkeypatch.setattr(linear, "available_bytes", lambda _: room)
     assert torch.equal(how.fit(backbone, images, SMALL, device=CPU, kept=kept).delta, expected)
     assert len(kept) == (3 if room else 2)  # inputs and features of central views; features of all random ones
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("options", [{"kfac": True}, {"scope": "fc", "head": "zero"}], ids=str)
+def test_cuda_shares_too(options: dict[str, Any]) -> None:
+    backbone, images, device = load_backbone(convnet().float()), opened(*pictures(30), SMALL), torch.device("cuda")
+    how, kept = Linear(**SHORT, **options, learning_rate=1e-3), Kept()
+    alone = how.fit(backbone, images, SMALL, device=device).delta
+    replace(how, learning_rate=0.01).fit(backbone, images, SMALL, device=device, kept=kept)
+    torch.testing.assert_close(
+        how.fit(backbone, images, SMALL, device=device, kept=kept).delta, alone, rtol=0, atol=1e-3
+    )

@@ -145,5 +145,19 @@ def test_losses_over_shots_are_means_over_draws(task: Task) -> None:
     assert values["cross_entropy"] == {"2": None, "all": 0.05}  # one draw has no run that did not diverge
 
 
+def test_numbers_of_shots_stand_in_their_order_whichever_data_set_has_them(task: Task) -> None:
+    scale = Scale("paper", shots=(2, 4, None), draws=1)
+    few = replace(task.some([0, 1, 2, 5, 6, 7, 10, 11, 12]), name="few")  # three of every class
+    rows = [
+        done(t, "nlft", 0.1, loss=loss, shots=k)
+        for t in (few, task)
+        for loss in ("mse", "cross_entropy")
+        for k in (2, 4, None)
+    ]
+    table = nlft_mse.summarise(Results([few, task], scale, rows)).table
+    assert table.columns[2:] == ("2", "4", "all")
+    assert table.rows[0][2:] == ("10.0", "–", "10.0")
+
+
 def test_percents() -> None:
     assert (percent(0.1234), percent(0.1234, 2), percent(None)) == ("12.3", "12.34", "–")

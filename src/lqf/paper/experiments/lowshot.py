@@ -132,23 +132,24 @@ def _name(k: int | None) -> str:
 def _draw(
     figure: Any, found: dict[str, dict[int | None, Errors]], gaps: dict[str, dict[str, dict[int | None, Interval]]]
 ) -> None:
-    """Left: relative to NLFT, with intervals. Right: the errors themselves."""
+    """Left: LQF relative to NLFT, with intervals. Right: the errors themselves."""
     left, right = figure.subplots(1, 2)
     every = {k for by_shots in found.values() for k in by_shots}
     names = [_name(k) for k in sorted(every, key=lambda k: math.inf if k is None else k)]
     for i, (data, by_shots) in enumerate(found.items()):
         colour, at = COLOURS[i % len(COLOURS)], [names.index(_name(k)) for k in by_shots]
         apart = 0.06 * (i - (len(found) - 1) / 2)
-        gaps_here = zip(at, gaps[data]["lqf-ours"].values(), strict=True)
-        known = [(x + apart, g.mean, g.shown) for x, g in gaps_here if g.mean is not None]
-        xs, ys, spread = ([row[j] * (1 if j == 0 else 100) for row in known] for j in range(3))
-        left.errorbar(xs, ys, spread, fmt="o-", color=colour, capsize=3, markersize=4)
+        for method, style in (("lqf-ours", "o-"), ("lqf-ours-avg", "^:")):
+            gaps_here = zip(at, gaps[data][method].values(), strict=True)
+            known = [(x + apart, g.mean, g.shown) for x, g in gaps_here if g.mean is not None]
+            xs, ys, spread = ([row[j] * (1 if j == 0 else 100) for row in known] for j in range(3))
+            left.errorbar(xs, ys, spread, fmt=style, color=colour, capsize=3, markersize=4)
         for method, style in (("lqf-ours", "o-"), ("lqf-ours-avg", "^:"), ("nlft", "s--")):
             errors = [_mean(e[method]) for e in by_shots.values()]
             shown = [float("nan") if e is None else 100 * e for e in errors]
             right.plot(at, shown, style, color=colour, markersize=4, label=f"{data}, {METHODS[method].label}")
     left.axhline(0, color="black", linestyle="--", linewidth=1)
-    left.set_ylabel("error of LQF (ours) relative to NLFT, %")
+    left.set_ylabel("error relative to NLFT, %")
     right.set_ylabel("test error, %")
     right.set_ylim(bottom=0)
     for axes in (left, right):

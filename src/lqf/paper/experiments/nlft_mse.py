@@ -71,7 +71,8 @@ def summarise(results: Results) -> Summary:
         values[task.name] = {
             loss: {_name(k): _mean_best(results, task.name, loss, k) for k in wanted} for loss in LOSSES
         }
-    columns = list(dict.fromkeys(_name(k) for t in results.tasks for k in shots(t, results.scale)))
+    there = {k for t in results.tasks for k in shots(t, results.scale)}
+    columns = [_name(k) for k in results.scale.shots if k in there]
     rows = [
         (name, LOSSES[loss], *(percent(by_shots.get(c)) for c in columns))
         for name, by_loss in values.items()
