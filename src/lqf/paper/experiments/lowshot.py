@@ -19,7 +19,7 @@ from lqf.paper.scale import Scale
 TITLE = "few images per class"
 OURS = ("lqf-ours", "lqf-ours-avg", "lqf-fc")
 DENSE_ROWS = 500
-"""Up to so many rows N·C of the Jacobian the dense solver takes no longer than K-FAC."""
+"""Up to so many rows N·C of the Jacobian LQF is solved densely, in seconds on a GPU; beyond that by PCG."""
 
 Errors = dict[str, list[float | None]]
 """Method -> test error of every draw; None: it diverged."""
