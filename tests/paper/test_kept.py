@@ -11,7 +11,7 @@ import torch
 from fits import CPU, convnet, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.paper import linear
+from lqf.paper import training
 from lqf.paper.encoded import encoded
 from lqf.paper.kept import Kept
 from lqf.paper.lab import Task
@@ -46,8 +46,8 @@ def test_methods_that_differ_in_the_loss_alone_share_but_do_not_mix(task: Task) 
 
 def test_the_curvature_is_made_once_for_all_rates(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    original = linear.precondition
-    monkeypatch.setattr(linear, "precondition", lambda *a, **k: made.append(1) or original(*a, **k))
+    original = training.precondition
+    monkeypatch.setattr(training, "precondition", lambda *a, **k: made.append(1) or original(*a, **k))
     for rate in (0.1, 0.01, 0.001):
         delta(task, "lqf", rate)
     assert len(made) == 1
@@ -85,7 +85,7 @@ def test_a_head_is_the_same_whether_or_not_the_features_of_its_views_fit(
     backbone, images = load_backbone(convnet()), opened(*pictures(20), SMALL)
     how, kept = Linear(**SHORT, scope="fc", head="zero", dtype="float64"), Kept()
     expected = how.fit(backbone, images, SMALL, device=CPU).delta
-    monkeypatch.setattr(linear, "available_bytes", lambda _: room)
+    monkeypatch.setattr(training, "available_bytes", lambda _: room)
     assert torch.equal(how.fit(backbone, images, SMALL, device=CPU, kept=kept).delta, expected)
     assert len(kept) == (3 if room else 2)  # inputs and features of central views; features of all random ones
 

@@ -15,8 +15,8 @@ from dense import ridge_matrix, rows
 from lqf.curvature import precondition
 from lqf.errors import LQFError
 from lqf.objective import Ridge
-from lqf.paper.linear import damped
 from lqf.paper.spectrum import largest, loss_curvature, preconditioned_curvature, problem_curvature
+from lqf.paper.training import damped
 from problems import features, problem
 
 

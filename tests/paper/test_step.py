@@ -17,7 +17,7 @@ from lqf.backbones import load_backbone
 from lqf.data import Preprocess
 from lqf.fast.replay import Bound, Replayed
 from lqf.fast.shared import SharedLinearization
-from lqf.paper import NLFT, linear, nlft
+from lqf.paper import NLFT, linear, nlft, training
 from lqf.paper.linear import Linear
 from lqf.paper.nlft import rate, seeded
 from lqf.paper.step import sgd_step
@@ -181,7 +181,7 @@ def test_a_recorded_linear_run_is_the_same(options: dict[str, Any], monkeypatch:
         return how.fit(load_backbone(convnet().float()), images, SMALL, device=CPU).delta
 
     plain = fit()
-    monkeypatch.setattr(linear, "Replayed", partial(Replayed, record=recorder))
+    monkeypatch.setattr(training, "Replayed", partial(Replayed, record=recorder))
     assert torch.equal(fit(), plain)
     assert runs == [0]
 
@@ -213,8 +213,8 @@ def test_a_step_exchanges_nothing_with_the_host(loss: Any, precision: str, monke
 @pytest.mark.parametrize("options", [{"kfac": True}, {"loss": "cross_entropy"}, {"scope": "fc"}], ids=str)
 def test_nor_does_the_gradient_of_a_linear_model(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linear.F, "one_hot", without_check)
-    monkeypatch.setattr(linear, "Replayed", partial(Replayed, record=watched))
-    monkeypatch.setattr(linear._Training, "_quick", shared)
+    monkeypatch.setattr(training, "Replayed", partial(Replayed, record=watched))
+    monkeypatch.setattr(training.Training, "_quick", shared)
     how = Linear(epochs=1, batch_size=6, **options)
     how.fit(load_backbone(convnet().float()), opened(*pictures(12), SMALL), SMALL, device=CPU)
 
@@ -224,12 +224,12 @@ def without_check(labels: Tensor, n: int) -> Tensor:
     return (labels[:, None] == torch.arange(n)).long()
 
 
-def shared(training: Any) -> Any:
+def shared(run: Any) -> Any:
     """The model as on a GPU."""
-    if training.how.scope == "fc":
-        return training.model
-    body = SharedLinearization(training.body, torch.bfloat16, training.inputs.example(), merges=True)
-    return replace(training.model, body=body)
+    if run.how.scope == "fc":
+        return run.model
+    body = SharedLinearization(run.body, torch.bfloat16, run.inputs.example(), merges=True)
+    return replace(run.model, body=body)
 
 
 class Ear:
@@ -265,6 +265,6 @@ def test_a_recorded_gradient_equals_the_eager_one_on_a_gpu(
     ear: Any = Ear(SILENT.stage)
     recorded = how.fit(load_backbone(convnet().float()), images, SMALL, device=cuda, progress=ear)
     assert not ear.said
-    monkeypatch.setattr(linear, "Replayed", partial(Replayed, record=as_it_is))
+    monkeypatch.setattr(training, "Replayed", partial(Replayed, record=as_it_is))
     eager = how.fit(load_backbone(convnet().float()), images, SMALL, device=cuda)
     torch.testing.assert_close(recorded.outputs(images), eager.outputs(images), rtol=0, atol=1e-3)

@@ -15,7 +15,7 @@ from lqf.curvature import precondition
 from lqf.curvature.preconditioner import spread
 from lqf.data import Images
 from lqf.paper.lab import Task
-from lqf.paper.linear import Linear, damped
+from lqf.paper.linear import Linear
 from lqf.paper.methods import fit_method
 from lqf.paper.nlft import seeded
 from lqf.paper.posed import Posed
@@ -27,6 +27,7 @@ from lqf.paper.spectrum import (
     preconditioned_curvature,
     problem_curvature,
 )
+from lqf.paper.training import damped
 from lqf.paper.tuned import Network, placed, plain_float32
 from lqf.paper.works import work
 from lqf.precision import matmul_precision
