@@ -22,3 +22,13 @@ def test_it_runs(name: str, carried_out: Callable[..., dict[str, Any]], tmp_path
     page = (tmp_path / "README.md").read_text()
     assert f"## {name}: " in page
     assert all(f"| {cell} |" in page for cell in written["table"]["rows"][0][:1])
+    gone = {file: file.read_text() for file in sorted((tmp_path / "cells").glob("*.json"))[::2]}
+    for file in gone:
+        file.unlink()
+    part = carried_out(name, finished=True)  # with every other cell missing
+    assert (part["cells"], part["of"]) == (told["cells"] - len(gone), told["cells"])
+    assert f"{part['cells']} of {part['of']} cells: the others are not there" in (tmp_path / "README.md").read_text()
+    for file, text in gone.items():
+        file.write_text(text)
+    carried_out(name, finished=True)
+    assert (tmp_path / "README.md").read_text() == page  # the command is the one that computes

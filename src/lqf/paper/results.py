@@ -125,7 +125,7 @@ def _cells(results: Results) -> list[dict[str, Any]]:
 def make_section(told: Told, results: Results, summary: Summary, rows: Sequence[Row], *, has_picture: bool) -> str:
     """Markdown: heading, command, table, picture, notes, what was searched."""
     title, cut_down = told.experiment.TITLE, cut(results, told.experiment)
-    notes = [*summary.notes, *([f"In brackets, what `--grid paper` takes: {cut_down}."] if cut_down else [])]
+    notes = [*summary.notes, *([f"Other than under `--grid paper` (in brackets): {cut_down}."] if cut_down else [])]
     notes += [f"Failed: {cell}: {why}" for cell, why in results.failed.items()]
     parts = [
         f"## {told.name}: {title}",

@@ -102,7 +102,7 @@ def _listed(of: Any) -> str:
 def _label(cell: Cell) -> str:
     if "method" in cell.params:
         return METHODS[cell.params["method"]].label
-    ways = [f"{k} {str(v).lower()}".replace("_", " ") for k, v in cell.params.items() if isinstance(v, bool)]
+    ways = [f"{k.replace('_', ' ')}: {'yes' if v else 'no'}" for k, v in cell.params.items() if isinstance(v, bool)]
     return ", ".join([cell.work, *ways])
 
 
@@ -124,9 +124,9 @@ def _axes(cells: Sequence[Cell]) -> list[str]:
 
 
 def _settings(cells: Sequence[Cell], axes: Sequence[str]) -> list[Settings]:
-    """Each combination of the axes once."""
+    """Each combination of the axes once; a cell that is told to have no settings has none."""
     seen = {}
-    for cell in cells:
+    for cell in (c for c in cells if c.params.get("settings", {}) is not None):
         whole = _completed(cell)
         here = {k: whole[k] for k in axes if k in whole}
         seen[json.dumps(here)] = here
@@ -143,6 +143,8 @@ def _length(cells: Sequence[Cell]) -> str:
 
 def _left_out(cells: Sequence[Cell], paper: Sequence[Cell]) -> str:
     axes = list(dict.fromkeys([*_axes(cells), *_axes(paper)]))
+    both = [*_settings(cells, axes), *_settings(paper, axes)]
+    axes = [k for k in axes if len({json.dumps(s.get(k)) for s in both}) > 1]
     ours, theirs = _settings(cells, axes), _settings(paper, axes)
     missing, beside = ([s for s in a if s not in b] for a, b in ((theirs, ours), (ours, theirs)))
     told = [f"{len(missing)} of {len(theirs)} not tried: {spelled(missing)}"] if missing else []
