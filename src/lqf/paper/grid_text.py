@@ -20,7 +20,9 @@ def spelled(settings: Sequence[Settings]) -> str:
     """
     if not settings:
         return ""
-    return "; ".join(_products(list(settings)))
+    axes = list(dict.fromkeys(k for s in settings for k in s))
+    products = _products(list(settings), axes)
+    return "; ".join(" × ".join(_axis(k, lists[k]) for k in axes) or "the defaults" for lists in products)
 
 
 def value(of: Any) -> str:
@@ -31,20 +33,28 @@ def value(of: Any) -> str:
     return f"{of:g}" if isinstance(of, float) else str(of)
 
 
-def _products(settings: list[Settings]) -> list[str]:
-    """The fewest products that splitting by one axis after the other makes."""
-    axes = list(dict.fromkeys(k for s in settings for k in s))
-    lists = {k: _unique([s.get(k) for s in settings]) for k in axes}
-    size = 1
-    for values in lists.values():
-        size *= len(values)
-    if size == len(settings):
-        return [" × ".join(_axis(k, values) for k, values in lists.items()) or "the defaults"]
+def _products(settings: list[Settings], axes: Sequence[str]) -> list[dict[str, list[Any]]]:
+    """Products of lists that together are the settings, as few as splitting by one axis after the other makes.
+
+    Values of an axis that go with the same settings of the others stay together.
+    """
+    if not axes:
+        return [{}]
     ways = []
-    for k in (k for k in axes if len(lists[k]) > 1):
-        groups = [[s for s in settings if s.get(k) == v] for v in lists[k]]
-        ways.append([phrase for group in groups for phrase in _products(group)])
+    for k in _first(settings, axes):
+        groups: dict[str, tuple[list[Any], list[Settings]]] = {}
+        for v in _unique([s.get(k) for s in settings]):
+            rest = [{n: s.get(n) for n in axes if n != k} for s in settings if s.get(k) == v]
+            groups.setdefault(json.dumps(sorted(map(json.dumps, rest))), ([], rest))[0].append(v)
+        others = [n for n in axes if n != k]
+        ways.append([{k: values, **lists} for values, rest in groups.values() for lists in _products(rest, others)])
     return min(ways, key=len)
+
+
+def _first(settings: list[Settings], axes: Sequence[str]) -> Sequence[str]:
+    """Axes to split by: one without a choice at once, or any."""
+    alone = [k for k in axes if len(_unique([s.get(k) for s in settings])) == 1]
+    return alone[:1] or axes
 
 
 def _axis(name: str, values: Sequence[Any]) -> str:
