@@ -33,7 +33,8 @@ class Other:
     """A process that takes all cells that it can get when it is told to, and keeps them."""
 
     def __init__(self, folder: Path):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
         self.process = subprocess.Popen([sys.executable, "-c", TAKE_ALL, str(folder)], **pipes)  # type: ignore[call-overload]
         assert self.process.stdout.readline() == "ready\n"
 

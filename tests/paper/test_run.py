@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -92,8 +93,23 @@ def test_cells_that_fail_are_left_out_and_tried_again_next_time(steps: Steps, ta
     again = computed(steps, task, tmp_path)
     assert steps.calls == [0, 1, 2, 3, 4, 0, 2, 3]
     assert not again.failed
-    assert not again.results("steps").failed
     assert not list(tmp_path.glob("*.failed"))
+    assert not again.results("steps").failed
+
+
+def test_what_failed_or_was_killed_comes_last(steps: Steps, task: Task, tmp_path: Path) -> None:
+    steps.wrong = {0: ValueError("no")}
+    steps.range = range(1)
+    computed(steps, task, tmp_path)
+    steps.range = range(5)
+    made = new(steps, task, tmp_path)
+    dead = Claims(tmp_path / ".claims")
+    assert dead.take(list(made.every())[1])
+    (path,) = (tmp_path / ".claims").glob("*.claim")
+    path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', '"pid": 0'))
+    os.utime(path, (1.0, 1.0))
+    made.compute()
+    assert steps.calls == [0, 2, 3, 4, 0, 1]
 
 
 def test_memory_is_freed_when_nothing_holds_it_any_more(

@@ -64,6 +64,10 @@ class Claims:
             if self._owner(self._path(name)) == self._me:
                 self._path(name).unlink(missing_ok=True)
 
+    def names(self) -> set[str]:
+        """Of all cells with a claim, whether its process lives or not."""
+        return {p.stem for p in self.folder.glob("*.claim")}
+
     def living(self) -> list[str]:
         """Names of all cells that are being computed now, by whomever."""
         return [p.stem for p in sorted(self.folder.glob("*.claim")) if self._living(p)]

@@ -56,14 +56,13 @@ class Run:
         A cell that fails is named and left out. Interrupted, what is finished stays.
         """
         every = self.every()
-        left = {k: c for k, c in every.items() if self.store.get(self.identity(c)) is None}
-        self.progress.say(f"{len(every)} cells, {len(every) - len(left)} of them finished before")
-        with (
-            Claims(self.store.folder / ".claims") as claims,
-            self.progress.stage("cells", total=len(left), unit="cells") as stage,
-        ):
-            while self._some(left, {k: f"{i + 1}/{len(every)}" for i, k in enumerate(every)}, claims, stage):
-                pass
+        places = {k: f"{i + 1}/{len(every)}" for i, k in enumerate(every)}
+        with Claims(self.store.folder / ".claims") as claims:
+            left = self._in_order({k: c for k, c in every.items() if self.store.get(self.identity(c)) is None}, claims)
+            self.progress.say(f"{len(every)} cells, {len(every) - len(left)} of them finished before")
+            with self.progress.stage("cells", total=len(left), unit="cells") as stage:
+                while self._some(left, places, claims, stage):
+                    pass
         self.elsewhere = set(left)
 
     def results(self, name: str) -> Results:
@@ -95,6 +94,12 @@ class Run:
         task = self._task(cell)
         told = WORKS[cell.work].complete(cell.params)
         return {"work": cell.work, **told, "data": task.fingerprint, "lab": task.lab.describe()}
+
+    def _in_order(self, cells: Cells, claims: Claims) -> Cells:
+        """Those last that failed before, or whose process was killed: they might end this one too."""
+        claimed = claims.names()
+        late = {k: k in claimed or self.store.failure(self.identity(c)) is not None for k, c in cells.items()}
+        return {k: cells[k] for k in sorted(cells, key=lambda k: late[k])}
 
     def _some(self, left: Cells, places: Mapping[str, str], claims: Claims, stage: Stage) -> bool:
         """Go through all that is left once, and take out what is settled; whether anything was computed."""
@@ -138,11 +143,11 @@ class Run:
             why = reason(error)
             if os.environ.get("LQF_DEBUG") == "1":
                 traceback.print_exc()
-        free_memory(task.lab.device)  # not before: an error holds what was computed until then
         if why is not None:
             self.failed[k] = why
             self.store.fail(identity, why)
             self.progress.say(f"{at} {cell}: failed: {why}")
+        free_memory(task.lab.device)  # not before: an error holds what was computed until then
 
     def _task(self, cell: Cell) -> Task:
         return next(t for t in self.tasks if t.name == cell.data)
