@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -40,24 +36,6 @@ def test_an_experiment(lqf: Callable[..., Called], photos: Path, monkeypatch: py
     shown = lqf(*words[:-1])
     assert "squared error" in shown.out
     assert "results/README.md" in shown.out
-
-
-def test_the_same_command_side_by_side(photos: Path, tmp_path: Path) -> None:
-    words = ["paper", "nlft-mse", "--data", photos, "--out", "results", *WORDS, "--json"]
-    command = [sys.executable, "-m", "lqf", *map(str, words)]
-    folders = [str(Path(folder).resolve()) for folder in sys.path]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
-    processes = [subprocess.Popen(command, cwd=tmp_path, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-    told = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], told
-    done = [json.loads(out) for out, _ in told]
-    results = [one["results"][0] for one in done if one["results"]]
-    assert results  # at least by the one that ended last
-    assert all(r["cells"] == r["of"] == 8 for r in results)
-    lines = [line.split(" ", 1)[0] for _, err in told for line in err.splitlines() if "/8 " in line]
-    assert sorted(lines) == [f"{k}/8" for k in range(1, 9)]  # every cell by one of them
-    assert len(list((tmp_path / "results/cells").glob("*.json"))) == 8
 
 
 def test_several_experiments_of_which_some_cells_fail(

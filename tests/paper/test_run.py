@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -155,6 +157,32 @@ def test_runs_side_by_side_compute_every_cell_once(steps: Steps, task: Task, tmp
     assert len(records) == 12
     assert {r["result"]["k"] for r in records if r["side_by_side"] == 2} >= {1}
     assert not list((tmp_path / ".claims").glob("*.claim"))
+
+
+COMMAND = """
+import json, sys
+from pathlib import Path
+from fits import CPU, convnet
+from lqf.paper.command import Order, carry_out
+from paper.conftest import TINY
+order = Order(("nlft-mse",), (sys.argv[1],), Path(sys.argv[2]), CPU, "lqf", TINY, convnet().float())
+sys.stdin.readline()
+print(json.dumps([r["cells"] for r in carry_out(order)["results"]]))
+"""
+
+
+def test_processes_side_by_side_compute_every_cell_once(data: tuple[str, str], tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    command = [sys.executable, "-c", COMMAND, data[0], str(tmp_path)]
+    processes = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    told = [json.loads(process.communicate("\n", timeout=120)[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert [8] in told  # written by the one that ended last, or by both
+    assert all(one in ([], [8]) for one in told)
+    assert len(list((tmp_path / "cells").glob("*.json"))) == 8
+    assert len(json.loads((tmp_path / "nlft-mse.json").read_text())["cells"]) == 8
+    assert "8 cells" in (tmp_path / "README.md").read_text()
 
 
 def test_cells_of_others_are_left_to_them(steps: Steps, data: tuple[str, str], tmp_path: Path) -> None:

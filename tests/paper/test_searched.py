@@ -59,9 +59,19 @@ def test_a_winner_that_one_inside_equals_is_not_at_an_end(task: Task) -> None:
     assert rows["FC"].at_edge == "η 0.1, the highest: one"  # two rates have no inside
 
 
+def test_cells_that_are_missing_were_not_tried(task: Task) -> None:
+    whole = results(task, lambda method, settings: 0.1)
+    part = replace(whole, done=[d for d in whole if d.params["settings"].get("learning_rate") in (0.05, 0.1)])
+    rows = {r.method: r for r in searched(part, table1)}
+    assert rows["NLFT"].tried == "η 0.05 × λ 1e-4 × crops (1 of 5 cells)"
+    assert rows["NLFT"].left_out.startswith("9 of 9 not tried")
+    assert rows["LQF (ours)"].tried == "(0 of 1 cells)"
+
+
 def test_nothing_is_left_out_of_the_papers_own_grid(task: Task) -> None:
     for experiment in (table1, lowshot):
-        made = Results([task], PAPER, [], experiment.cells([task], PAPER))
+        cells = experiment.cells([task], PAPER)
+        made = Results([task], PAPER, [Done(c, {"test_error": 0.1}, 1.0) for c in cells], cells)
         assert {r.left_out for r in searched(made, experiment)} == {""}
         assert cut(made, experiment) == ""
 

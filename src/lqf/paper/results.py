@@ -146,7 +146,7 @@ def _about(told: Told, results: Results) -> str:
     beside = max(d.side_by_side for d in results)
     work = f"{seconds:.0f} s of work in all" + (f", up to {beside} side by side" if beside > 1 else "")
     lost = len(results.wanted) - len(results.done)
-    missing = f" **{results.counted}: the others are not there yet, and “–” stands for them.**" if lost > 0 else ""
+    missing = f" **{results.counted}: the others are not there, and the best is that of these.**" if lost > 0 else ""
     return (
         f"`{told.command}`  \n{machine['device']}, {machine['date']}; {told.network} at {told.pixels} px; "
         f"grid {results.scale.name}, {results.counted}, {work}. Data: {data}.{missing}"

@@ -33,7 +33,7 @@ class Row:
     Attributes:
         method: its label.
         length: epochs and images per batch; empty for methods without.
-        tried: the settings.
+        tried: the settings, of the cells that are there.
         left_out: settings of the paper's grid that were not tried, and those tried beside it.
         at_edge: where the best setting is the lowest or highest of its axis.
         diverged: settings without a result.
@@ -61,8 +61,8 @@ def searched(results: Results, experiment: Experiment) -> list[Row]:
             Row(
                 label,
                 _length(cells),
-                spelled(_settings(cells, _axes(cells))),
-                _left_out(cells, paper.get(label, [])),
+                _tried(done, len(cells)),
+                _left_out([d.cell for d in done], paper.get(label, [])),
                 _at_edge(done),
                 _diverged(done),
             )
@@ -141,6 +141,12 @@ def _length(cells: Sequence[Cell]) -> str:
     return ", ".join(f"{s[0]}" if len(s) == 1 else f"{s[0]} to {s[-1]}" for s in spans if s)
 
 
+def _tried(done: Sequence[Done], wanted: int) -> str:
+    cells = [d.cell for d in done]
+    counted = [] if len(cells) >= wanted else [f"({len(cells)} of {wanted} cells)"]
+    return " ".join([spelled(_settings(cells, _axes(cells))), *counted]).strip()
+
+
 def _left_out(cells: Sequence[Cell], paper: Sequence[Cell]) -> str:
     axes = list(dict.fromkeys([*_axes(cells), *_axes(paper)]))
     both = [*_settings(cells, axes), *_settings(paper, axes)]
@@ -165,7 +171,7 @@ def _at_edge(done: Sequence[Done]) -> str:
             end = _end(group, axis)
             if end:
                 found.setdefault(end, []).append(group[0].cell.data)
-    each = len({d.cell.data for d in done}) == len(searches)
+    each = len({group[0].cell.data for group in searches}) == len(searches)
     return "; ".join(
         f"{end}: {', '.join(names)}" if each else f"{end}: {len(names)} of {len(searches)} searches"
         for end, names in found.items()
