@@ -46,7 +46,7 @@ def test_equal_settings_are_one_cell_however_they_are_written(run: Run) -> None:
 def test_experiments_share_the_cells_of_all_images(run: Run) -> None:
     shared = run.cells("table1").keys() & run.cells("lowshot").keys()
     methods = {run.every()[k].params["method"] for k in shared}
-    assert methods == {"nlft", "lqf-ours", "lqf-fc"}
+    assert methods >= {"nlft", "lqf-ours", "lqf-fc"}
     assert run.cells("table1").keys() & run.cells("bilinear").keys()
     assert len(run.every()) < sum(len(run.cells(name)) for name in EXPERIMENTS)
 

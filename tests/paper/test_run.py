@@ -224,6 +224,21 @@ def test_several_experiments_in_one_run(
     assert "- Failed: one: step, k 4: stopped by ValueError: no" in page
 
 
+def test_data_sets_with_all_their_cells(
+    steps: Steps, data: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "WHOLE", True, raising=False)
+    given = {"backbone": convnet().float(), "size": 16, "data": data, "out": tmp_path, "device": CPU}
+    carry_out(Order(("steps",), command="lqf paper steps", **given))
+    files = {p: json.loads(p.read_text())["name"] for p in (tmp_path / "cells").glob("*.json")}
+    next(p for p, name in files.items() if name == "one").unlink()
+    told = carry_out(Order(("steps",), command="lqf paper steps", finished=True, **given))
+    assert (told["results"][0]["cells"], told["results"][0]["of"]) == (5, 10)
+    assert [d["name"] for d in json.loads((tmp_path / "steps.json").read_text())["data"]] == ["two"]
+    next(p for p, name in files.items() if name == "two").unlink()
+    assert carry_out(Order(("steps",), command="lqf paper steps", finished=True, **given))["results"] == []
+
+
 def test_finished_cells_alone(steps: Steps, data: tuple[str, str], tmp_path: Path) -> None:
     given = {"backbone": convnet().float(), "size": 16, "data": data[:1], "out": tmp_path, "device": CPU}
     with pytest.raises(LQFError, match="none of the 5 cells is in"):

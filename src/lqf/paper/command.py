@@ -108,11 +108,12 @@ def _written(order: Order, run: Run, name: str, lab: Lab) -> dict[str, Any] | No
     """Write an experiment's results; None where it has none, or not yet."""
     if run.elsewhere & run.cells(name).keys():
         return None
-    results = run.results(name)
+    results, experiment = run.results(name), EXPERIMENTS[name]
+    if getattr(experiment, "WHOLE", False):
+        results = results.whole()
     if not results.done:
-        run.progress.say(f"{name}: none of its {len(results.wanted)} cells is there; nothing is written")
+        run.progress.say(f"{name}: too few of its {len(results.wanted)} cells are there; nothing is written")
         return None
-    experiment = EXPERIMENTS[name]
     summary = experiment.summarise(results)
     told = Told(
         name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from lqf.paper.cells import Cell
@@ -68,6 +68,13 @@ class Results:
         n = len(self.wanted)
         return f"{len(self.done)} cells" if len(self.done) >= n else f"{len(self.done)} of {n} cells"
 
+    def whole(self) -> Results:
+        """Only the data sets all of whose cells are there."""
+        there = {id(d.cell) for d in self.done}
+        short = {c.data for c in self.wanted if id(c) not in there}
+        tasks = [t for t in self.tasks if t.name not in short]
+        return replace(self, tasks=tasks, done=[d for d in self.done if d.cell.data not in short])
+
     def hardware(self) -> dict[str, Any]:
         """What all cells were computed on, by the last one of them: all devices, and the days from first to last."""
         told = [d.hardware for d in self.done if d.hardware]
@@ -125,7 +132,10 @@ class Summary:
 
 
 class Experiment(Protocol):
-    """What the module of an experiment offers."""
+    """What the module of an experiment offers.
+
+    One that can say nothing of a data set without all its cells has ``WHOLE = True`` too (`whole`).
+    """
 
     TITLE: str
 

@@ -15,6 +15,7 @@ from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
 
 TITLE = "curvature before and after fine-tuning, and under K-FAC"
+WHOLE = True
 PAPER_MODE: dict[str, Any] = {
     "form": "w0",
     "head": "random",
@@ -55,14 +56,14 @@ def summarise(results: Results) -> Summary:
     rows = tuple(
         (
             name,
-            *(_both(spectra[which]) if which in spectra else "–" for which in LABELS),
+            *(f"{_number(s['values'][0])} / {_number(s['condition'])}" for s in spectra.values()),
         )
         for name, spectra in found.items()
     )
     return Summary(
         found,
         Table((f"data (λ₁ / κ = λ₁/λ_{k})", *LABELS.values()), rows),
-        lambda figure: _draw(figure, {name: spectra for name, spectra in found.items() if spectra}),
+        lambda figure: _draw(figure, found),
         (
             f"The {k} largest eigenvalues by Lanczos iterations (ARPACK, relative tolerance {curvatures.TOL:g}) on "
             f"{results.scale.curvature_images} training images at the most; κ is the ratio of the largest to the last.",
@@ -77,20 +78,15 @@ def _of(results: Results, name: str) -> dict[str, dict[str, Any]]:
     nlft = results.where(work="spectrum of nlft", data=name)
     lqf = results.where(work="spectrum of lqf", data=name)
 
-    def one(done: Sequence[Done], is_it: Any) -> dict[str, Any] | None:
-        return next((d.result for d in done if is_it(d.params)), None)
+    def one(done: Sequence[Done], is_it: Any) -> dict[str, Any]:
+        return next(d.result for d in done if is_it(d.params))
 
-    found = {
+    return {
         "initial": one(nlft, lambda p: p["settings"] is None),
         "tuned": one(nlft, lambda p: p["settings"] is not None),
         "lqf": one(lqf, lambda p: not p["kfac"]),
         "kfac": one(lqf, lambda p: p["kfac"]),
     }
-    return {which: spectrum for which, spectrum in found.items() if spectrum is not None}
-
-
-def _both(spectrum: dict[str, Any]) -> str:
-    return f"{_number(spectrum['values'][0])} / {_number(spectrum['condition'])}"
 
 
 def _number(value: float | None) -> str:
@@ -107,8 +103,8 @@ def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
         kept = {w: [v / s["values"][0] for v in s["values"] if v > 0] for w, s in spectra.items()}
         lowest = min(min(values) for values in kept.values())
         edges = [10 ** (math.log10(lowest) * (1 - i / 12)) for i in range(12)] + [1.0 + 1e-9]
-        for which, values in kept.items():
-            colour, condition = COLOURS[list(LABELS).index(which)], spectra[which]["condition"]
+        for i, (which, values) in enumerate(kept.items()):
+            colour, condition = COLOURS[i], spectra[which]["condition"]
             left.hist(values, edges, histtype="stepfilled", color=colour, alpha=0.2)
             left.hist(values, edges, histtype="step", color=colour, linewidth=1.5)
             label = f"{LABELS[which]}, κ = {_number(condition)}"

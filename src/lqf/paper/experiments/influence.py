@@ -13,6 +13,7 @@ from lqf.paper.lab import Task
 from lqf.pictures import thumbnail
 
 TITLE = "informative and uninformative images"
+WHOLE = True
 EACH, CLASSES, SIDE = 6, 3, 112
 """Images at each end of a row, classes that have a row of their own, pixels of an image."""
 
@@ -24,8 +25,8 @@ Ends = list[tuple[int, float]]
 
 def summarise(results: Results) -> Summary:
     """Rows of images at both ends, per data set."""
+    rows = {t.name: ends(t, next(d.result for d in results if d.cell.data == t.name)) for t in results.tasks}
     tasks = {t.name: t for t in results.tasks}
-    rows = {d.cell.data: ends(tasks[d.cell.data], d.result) for d in results}
     table = tuple(
         (name, of, _named(tasks[name], most), _named(tasks[name], least))
         for name, blocks in rows.items()

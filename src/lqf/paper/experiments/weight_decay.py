@@ -22,6 +22,7 @@ from lqf.paper.works import defaults, work
 from lqf.settings import Settings
 
 TITLE = "weight decay"
+WHOLE = True
 FACTORS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 """Weight decays that are solved for, relative to leave-one-out's choice, the λ0 from which the others go on."""
 FAR = 100.0
