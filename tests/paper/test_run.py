@@ -26,7 +26,7 @@ from lqf.paper.experiment import Results, Summary, Table
 from lqf.paper.experiments import EXPERIMENTS
 from lqf.paper.lab import Task
 from lqf.paper.run import Run
-from lqf.paper.scale import SHORT
+from lqf.paper.scale import SHORT, Scale
 from lqf.paper.works import WORKS, Work
 from lqf.progress import SILENT
 
@@ -171,18 +171,21 @@ print(json.dumps([r["cells"] for r in carry_out(order)["results"]]))
 """
 
 
-def test_processes_side_by_side_compute_every_cell_once(data: tuple[str, str], tmp_path: Path) -> None:
+def test_processes_side_by_side_compute_every_cell_once(
+    data: tuple[str, str], task: Task, tiny: Scale, tmp_path: Path
+) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
     command = [sys.executable, "-c", COMMAND, data[0], str(tmp_path)]
     processes = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
     told = [json.loads(process.communicate("\n", timeout=120)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert [8] in told  # written by the one that ended last, or by both
-    assert all(one in ([], [8]) for one in told)
-    assert len(list((tmp_path / "cells").glob("*.json"))) == 8
-    assert len(json.loads((tmp_path / "nlft-mse.json").read_text())["cells"]) == 8
-    assert "8 cells" in (tmp_path / "README.md").read_text()
+    n = len(EXPERIMENTS["nlft-mse"].cells([task], tiny))
+    assert [n] in told  # written by the one that ended last, or by both
+    assert all(one in ([], [n]) for one in told)
+    assert len(list((tmp_path / "cells").glob("*.json"))) == n
+    assert len(json.loads((tmp_path / "nlft-mse.json").read_text())["cells"]) == n
+    assert f"{n} cells" in (tmp_path / "README.md").read_text()
 
 
 def test_cells_of_others_are_left_to_them(steps: Steps, data: tuple[str, str], tmp_path: Path) -> None:
