@@ -132,7 +132,9 @@ def test_memory_is_freed_when_nothing_holds_it_any_more(
 
     steps.wait = fail
     monkeypatch.setattr(running, "free_memory", free)
+    task.lab.kept.under("a group").get("large", Large)
     assert len(computed(steps, task, tmp_path).failed) == len(held) == 5
+    assert len(task.lab.kept) == 0
 
 
 def test_what_failed_in_a_process_beside_is_not_tried_at_once(steps: Steps, task: Task, tmp_path: Path) -> None:

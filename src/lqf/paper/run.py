@@ -131,6 +131,8 @@ class Run:
     def _compute(self, k: str, cell: Cell, at: str, claims: Claims) -> None:
         task, identity, beside = self._task(cell), self.identity(cell), len(claims.living())
         began, why = time.perf_counter(), None
+        if cell.work != "fit":
+            task.lab.kept.under(None)  # only fits share anything
         try:
             result = WORKS[cell.work].function(task, **cell.params)
             seconds = time.perf_counter() - began
@@ -147,6 +149,7 @@ class Run:
             self.failed[k] = why
             self.store.fail(identity, why)
             self.progress.say(f"{at} {cell}: failed: {why}")
+            task.lab.kept.under(None)  # what cells share may be what took the memory
         free_memory(task.lab.device)  # not before: an error holds what was computed until then
 
     def _task(self, cell: Cell) -> Task:
