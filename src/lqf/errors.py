@@ -1,5 +1,7 @@
 """Errors meant to be read by a person: the message is a sentence, which the command line prints without a traceback."""
 
+from typing import Any
+
 
 class LQFError(ValueError):
     """Something the user gave cannot be used; the message says what was given, what was expected and what to do."""
@@ -18,6 +20,19 @@ class MissingDependency(LQFError, ImportError):
         command = command or f"pip install {package}"
         super().__init__(f"{package} is needed for {purpose} and is not installed: run `{command}`.")
         self.package = package
+
+
+class Incomplete(Exception):
+    """Some parts of a long work failed and the others are done; the message says how many and what to do.
+
+    Args:
+        sentence: The message.
+        result: What there is, as a command returns it.
+    """
+
+    def __init__(self, sentence: str, result: dict[str, Any]) -> None:
+        super().__init__(sentence)
+        self.result = result
 
 
 class ProcessLost(Exception):

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cli.conftest import Called
+from lqf.errors import LQFError
+from lqf.paper.lab import Task
 from lqf.paper.scale import QUICK, SCALES
+from lqf.paper.works import WORKS
 
 pytest.importorskip("matplotlib")
 NETWORK = ("--backbone", "mobilenet_v2", "--weights", "random", "--size", "32")
@@ -22,10 +26,11 @@ def test_an_experiment(lqf: Callable[..., Called], photos: Path, monkeypatch: py
     first = lqf(*words)
     assert first.code == 0, first.err
     assert sorted(p.name for p in Path("results").iterdir()) == ["README.md", "cells", "nlft-mse.json", "nlft-mse.png"]
-    assert first.json["cells"] == len(list(Path("results/cells").iterdir()))
-    assert f"{first.json['cells']} cells, 0 of them finished before" in first.err
+    n = first.json["results"][0]["cells"]
+    assert n == len(list(Path("results/cells").glob("*.json")))
+    assert f"{n} cells, 0 of them finished before" in first.err
     again = lqf(*words)
-    assert f"{first.json['cells']} cells, {first.json['cells']} of them finished before" in again.err
+    assert f"{n} cells, {n} of them finished before" in again.err
     assert again.json == first.json
     assert "lqf paper nlft-mse --data" in Path("results/README.md").read_text()
     shown = lqf(*words[:-1])
@@ -33,23 +38,30 @@ def test_an_experiment(lqf: Callable[..., Called], photos: Path, monkeypatch: py
     assert "results/README.md" in shown.out
 
 
-def test_parts_side_by_side_and_results_without_computing(
+def test_several_experiments_of_which_some_cells_fail(
     lqf: Callable[..., Called], photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SCALES, "quick", replace(QUICK, least_steps=1, shots=(None,)))
-    words = ("paper", "nlft-mse", "--data", photos, "--out", "results", *WORDS)
-    first = lqf(*words, "--part", "1/2")
-    assert first.code == 0, first.err
-    assert "2 of 4 cells finished" in first.out
-    assert [p.name for p in Path("results").iterdir()] == ["cells"]
-    early = lqf(*words, "--finished")
-    assert early.code == 2
-    assert "2 of 4 cells are not in" in early.err
-    assert "4 of 4 cells finished" in lqf(*words, "--part", "2/2").out
+
+    def fit(task: Task, *, method: str, settings: dict[str, Any], seed: int = 0, shots: int | None = None) -> Any:
+        if settings.get("loss") == "mse":
+            raise LQFError("squared errors are too large")
+        return {"test_error": 0.1, "diverged": False, "n": len(task.train)}
+
+    monkeypatch.setitem(WORKS, "fit", replace(WORKS["fit"], function=fit))
+    words = ("paper", "nlft-mse", "robustness", "--data", photos, "--out", "results", *WORDS)
+    first = lqf(*words)
+    assert first.code == 1
+    assert "failed: squared errors are too large" in first.err
+    assert "2 of 8 cells failed, the first because: squared errors are too large; the same command" in first.err
+    assert "2 of 4" in first.out
+    assert "robustness" in first.out
+    assert "lqf paper robustness --data" in Path("results/README.md").read_text()
+    assert lqf(*words, "--json").json["error"].startswith("2 of 8 cells failed")
     monkeypatch.setattr("lqf.paper.run.Run._compute", lambda *_: pytest.fail("a cell was computed"))
     shown = lqf(*words, "--finished")
     assert shown.code == 0, shown.err
-    assert Path("results/nlft-mse.png").exists()
+    assert "2 of 8 cells are missing; the results are those of the others" in shown.err
 
 
 def test_the_list(lqf: Callable[..., Called]) -> None:
@@ -63,7 +75,7 @@ def test_the_list(lqf: Callable[..., Called]) -> None:
     [
         (("tabel1", "--data", "x"), "there is no experiment `tabel1`; there are table1,"),
         (("table1",), "name the data: --data DIR"),
-        (("table1", "--data", "x", "--part", "3/2"), "--part is `3/2`; write I/K"),
+        (("table1", "bilinaer", "--data", "x"), "there is no experiment `bilinaer`"),
         (("table1", "--data", "nowhere"), "has no folder `train`"),
     ],
 )

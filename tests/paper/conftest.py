@@ -68,6 +68,8 @@ def carried_out(data: tuple[str, str], tmp_path: Path) -> Callable[..., dict[str
 
     def go(name: str, **changes: Any) -> dict[str, Any]:
         given = {"backbone": convnet().float(), "scale": TINY, "out": tmp_path, **changes}
-        return carry_out(Order(name=name, data=data, device=CPU, command=f"lqf paper {name}", **given))
+        command = f"lqf paper {name}" + (" --finished" if changes.get("finished") else "")
+        order = Order(names=(name,), data=data, device=CPU, command=command, **given)
+        return carry_out(order)["results"][0]
 
     return go

@@ -22,3 +22,15 @@ def test_it_runs(name: str, carried_out: Callable[..., dict[str, Any]], tmp_path
     page = (tmp_path / "README.md").read_text()
     assert f"## {name}: " in page
     assert all(f"| {cell} |" in page for cell in written["table"]["rows"][0][:1])
+    cells = {file: file.read_text() for file in sorted((tmp_path / "cells").glob("*.json"))}
+    gone = dict([item for item in cells.items() if json.loads(item[1])["name"] == "two"][::2])
+    for file in gone:
+        file.unlink()
+    part = carried_out(name, finished=True)  # without every other cell of one data set
+    assert told["cells"] // 2 <= part["cells"] <= told["cells"] - len(gone)
+    assert part["of"] == told["cells"]
+    assert f"{part['cells']} of {part['of']} cells: the others are not there" in (tmp_path / "README.md").read_text()
+    for file, text in gone.items():
+        file.write_text(text)
+    carried_out(name, finished=True)
+    assert (tmp_path / "README.md").read_text() == page  # the command is the one that computes

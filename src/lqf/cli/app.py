@@ -1,8 +1,8 @@
 """`main`: read the command line, run one command, and turn whatever happens into an exit code.
 
-Exit codes: 0 done; 1 a fault of ours; 2 something that was given cannot be used; 130 interrupted. A result goes to
-stdout and everything else to stderr; with --json stdout gets exactly one object, also when there is no result. Of many
-processes (`torchrun -m lqf fit …`) only the first says anything.
+Exit codes: 0 done; 1 a fault of ours, or a part of many failed; 2 something that was given cannot be used; 130
+interrupted. A result goes to stdout and everything else to stderr; with --json stdout gets exactly one object, also
+when there is no result. Of many processes (`torchrun -m lqf fit …`) only the first says anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_line
 from lqf.cli.options import Parser, add_json, claim_device
 from lqf.cli.output import print_json, shortened, wrapped
 from lqf.distributed import launched
-from lqf.errors import LQFError, ProcessLost
+from lqf.errors import Incomplete, LQFError, ProcessLost
 from lqf.progress import SILENT, Progress, terminal_progress
 
 
@@ -120,6 +120,9 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
             print_json(result) if as_json else _show(command.show(result))
     except LQFError as error:
         return _fail(str(error), 2, as_json)
+    except Incomplete as part:
+        print_json({**part.result, "error": str(part)}) if as_json else _show(command.show(part.result))
+        return _fail(str(part), 1, as_json=False)
     except ProcessLost as lost:
         return _fail(str(lost), 1, as_json, speaks or lost.aloud)
     except KeyboardInterrupt as interrupt:

@@ -1,4 +1,4 @@
-"""`lqf paper NAME --data DIR… --out results`: one of the paper's tables or figures, on your own data."""
+"""`lqf paper NAME… --data DIR… --out results`: some of the paper's tables and figures, on your own data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ SCALES = ("short", "paper", "quick")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """NAME --data DIR… --out DIR."""
-    parser.usage = "lqf paper NAME --data DIR [DIR …] --out DIR [options]"
-    parser.add_argument("name", metavar="NAME", help="table1, bilinear, ablation, adam, …; `list` shows them all")
+    """NAME… --data DIR… --out DIR."""
+    parser.usage = "lqf paper NAME [NAME …] --data DIR [DIR …] --out DIR [options]"
+    parser.add_argument(
+        "names", metavar="NAME", nargs="+", help="table1, bilinear, ablation, …, or `all`; `list` shows them all"
+    )
     parser.add_argument("--data", metavar="DIR", nargs="+", default=[], help="folders with train/ and test/")
     parser.add_argument("--out", metavar="DIR", default="results", help="where JSON, PNG and README.md go")
     options.add_backbone(parser)
@@ -29,13 +31,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="passes of the mini-batch methods")
     parser.add_argument(
-        "--part",
-        metavar="I/K",
-        default=None,
-        help="compute only every K-th cell, from the I-th on, for K processes side by side",
-    )
-    parser.add_argument(
-        "--finished", action="store_true", default=False, help="compute nothing: write the results of finished cells"
+        "--finished",
+        action="store_true",
+        default=False,
+        help="compute nothing: write the results of the cells that are there",
     )
     options.add_device(parser)
 
@@ -44,7 +43,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Compute the cells that are missing, then write the results."""
     from lqf.paper.experiments import EXPERIMENTS
 
-    if args.name == "list":
+    if args.names == ["list"]:
         return {"experiments": {name: e.TITLE for name, e in EXPERIMENTS.items()}}
     import torch
 
@@ -52,18 +51,19 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     from lqf.errors import LQFError
     from lqf.paper.command import Order, carry_out
 
-    if args.name not in EXPERIMENTS:
-        raise LQFError(f"there is no experiment `{args.name}`; there are {', '.join(EXPERIMENTS)}")
+    names = dict.fromkeys(EXPERIMENTS if args.names == ["all"] else args.names)
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise LQFError(f"there is no experiment `{name}`; there are {', '.join(EXPERIMENTS)}, or `all`")
     if not args.data:
         raise LQFError("name the data: --data DIR [DIR …], folders with train/ and test/")
     given = {k: v for k, v in vars(args).items() if k in ("backbone", "weights", "size", "epochs")}
     order = Order(
-        name=args.name,
+        names=tuple(names),
         data=tuple(args.data),
         out=options.output_path(args.out),
         scale="quick" if args.quick else args.grid,
         device=torch.device("cpu") if args.finished else resolve_device(getattr(args, "device", "auto")),
-        part=parse_part(args.part) if args.part else None,
         finished=args.finished,
         command=shlex.join(["lqf", *args.words]),
         **given,
@@ -71,29 +71,28 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return carry_out(order, progress)
 
 
-def parse_part(text: str) -> tuple[int, int]:
-    """From "2/4" to (2, 4)."""
-    from lqf.errors import LQFError
-
-    first, slash, of = text.partition("/")
-    if not (slash and first.isdigit() and of.isdigit() and 1 <= int(first) <= int(of)):
-        raise LQFError(f"--part is `{text}`; write I/K with I from 1 to K, such as 2/4")
-    return int(first), int(of)
-
-
 def show(result: dict[str, Any]) -> str:
-    """The table, and where the rest is."""
-    if "of" in result:
-        return f"{result['cells']} of {counted(result['of'], 'cell')} finished; without --part the results are written"
+    """The tables, and where the rest is."""
     if "experiments" in result:
         return "\n".join(facts(list(result["experiments"].items())))
+    blocks = ["\n".join(_block(r, named=len(result["results"]) > 1)) for r in result["results"]]
+    if result["elsewhere"]:
+        n = counted(result["elsewhere"], "cell")
+        verb = "is" if result["elsewhere"] == 1 else "are"
+        blocks.append(f"{n} {verb} still being computed by other processes; the last of them writes the results")
+    return "\n\n".join(blocks)
+
+
+def _block(result: dict[str, Any], *, named: bool) -> list[str]:
+    missing = "" if result["cells"] == result["of"] else f" of {result['of']:,}"
     lines = facts(
         [
-            ("cells", f"{counted(result['cells'], 'cell')}, {duration(result['seconds'])} of work in all"),
+            ("cells", f"{result['cells']:,}{missing}, {duration(result['seconds'])} of work in all"),
             ("written to", ", ".join(str(Path(p)) for p in result["files"])),
         ]
     )
-    return "\n".join([*_aligned([result["table"]["columns"], *result["table"]["rows"]]), "", *lines])
+    head = [result["experiment"], ""] if named else []
+    return [*head, *_aligned([result["table"]["columns"], *result["table"]["rows"]]), "", *lines]
 
 
 def _aligned(rows: list[Any]) -> list[str]:

@@ -14,11 +14,12 @@ import numpy as np
 from torch import Tensor
 
 from lqf.paper.lab import Task
-from lqf.paper.nlft import NLFT
-from lqf.paper.posed import Posed
+from lqf.paper.nlft import NLFT, STOP_EPOCHS
+from lqf.paper.posed import LQF, Posed
 from lqf.paper.trained import error
 from lqf.paper.tuned import Network
-from lqf.paper.works import work
+from lqf.paper.works import defaults, work
+from lqf.settings import Settings
 
 
 def arrivals(labels: np.ndarray, steps: int, seed: int = 0) -> list[np.ndarray]:
@@ -36,6 +37,7 @@ def arrivals(labels: np.ndarray, steps: int, seed: int = 0) -> list[np.ndarray]:
 
 
 @work("online lqf")
+@defaults(Settings, **LQF)
 def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """LQF after every step: error, and passes from the last solution (`passes`) and from zero (`passes_cold`)."""
     lab, told = task.lab, []
@@ -63,7 +65,8 @@ def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 
     return {"test_error": told[-1]["test_error"], "steps": told}
 
 
-@work("online nlft")
+@work("online nlft", stop_epochs=STOP_EPOCHS)
+@defaults(NLFT, without=("seed", "precision"))
 def online_nlft(
     task: Task, *, steps: int, settings: dict[str, Any], go_on: bool, least_steps: int = 0, seed: int = 0
 ) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Cells: the units of work of an experiment, each computed once and kept as one JSON file.
 
 A cell is a description (what to do, on which data, with which settings) and its result is a function of it alone. The
-file's name is a hash of the description, of the data's and the network's fingerprints and of the kind of device, so a
-stopped experiment goes on where it was, and two experiments that need the same cell share it.
+file's name is a hash of the description with all defaults (`lqf.paper.works`), of the data's and the network's
+fingerprints and of the kind of device, so a stopped experiment goes on where it was, and two experiments that need the
+same cell share it.
 """
 
 from __future__ import annotations
@@ -79,11 +80,27 @@ class Store:
         whole = {"identity": dict(identity), **finite(record)}
         text = json.dumps(whole, indent=1, allow_nan=False)
         write_file(self.path(identity), text + "\n")
+        self._failed(identity).unlink(missing_ok=True)
         return json.loads(text)
+
+    def fail(self, identity: Mapping[str, Any], why: str) -> None:
+        """Note that a cell could not be computed, for processes beside this one."""
+        write_file(self._failed(identity), json.dumps({"identity": dict(identity), "failed": why}, indent=1) + "\n")
+
+    def failure(self, identity: Mapping[str, Any], since: float = 0.0) -> str | None:
+        """Why the cell failed after this moment (seconds of the clock); None: it did not."""
+        path = self._failed(identity)
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))["failed"] if path.stat().st_mtime > since else None
+        except FileNotFoundError:
+            return None
 
     def path(self, identity: Mapping[str, Any]) -> Path:
         """Where the cell's file lies."""
         return self.folder / f"{key(identity)}.json"
+
+    def _failed(self, identity: Mapping[str, Any]) -> Path:
+        return self.path(identity).with_suffix(".failed")
 
 
 def finite(value: Any) -> Any:

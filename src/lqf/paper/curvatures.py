@@ -17,8 +17,8 @@ from lqf.data import Images
 from lqf.paper.lab import Task
 from lqf.paper.linear import Linear
 from lqf.paper.methods import fit_method
-from lqf.paper.nlft import seeded
-from lqf.paper.posed import Posed
+from lqf.paper.nlft import NLFT, seeded
+from lqf.paper.posed import LQF, Posed
 from lqf.paper.spectrum import (
     Product,
     Spectrum,
@@ -29,14 +29,16 @@ from lqf.paper.spectrum import (
 )
 from lqf.paper.training import damped
 from lqf.paper.tuned import Network, placed, plain_float32
-from lqf.paper.works import work
+from lqf.paper.works import defaults, work
 from lqf.precision import matmul_precision
+from lqf.settings import Settings
 
 TOL = 1e-2
 """Relative accuracy of the eigenvalues: far below what a histogram shows."""
 
 
-@work("spectrum of nlft")
+@work("spectrum of nlft", tol=TOL)
+@defaults(NLFT, without=("seed", "precision"))
 def spectrum_of_nlft(
     task: Task, *, k: int, images: int, settings: dict[str, Any] | None, seed: int = 0
 ) -> dict[str, Any]:
@@ -52,7 +54,8 @@ def spectrum_of_nlft(
         return _told(largest(product, like, k, tol=TOL, seed=seed, progress=lab.progress))
 
 
-@work("spectrum of lqf", version=2)
+@work("spectrum of lqf", version=2, tol=TOL, damping=Linear.damping, batch_size=Linear.batch_size)
+@defaults(Settings, **LQF)
 def spectrum_of_lqf(
     task: Task, *, k: int, images: int, kfac: bool, settings: dict[str, Any], seed: int = 0
 ) -> dict[str, Any]:

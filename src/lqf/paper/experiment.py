@@ -2,40 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from lqf.paper.cells import Cell
 from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
+from lqf.paper.works import WORKS
 
 
 @dataclass(frozen=True)
 class Done:
-    """A finished cell: ``result`` is what its work returned, ``seconds`` what it took, ``hardware`` where."""
+    """A finished cell.
+
+    Attributes:
+        cell: what was to be done.
+        result: what its work returned.
+        seconds: what it took.
+        hardware: where.
+        side_by_side: how many processes computed cells when it began, its own among them.
+    """
 
     cell: Cell
     result: dict[str, Any]
     seconds: float
     hardware: dict[str, Any] = field(default_factory=dict)
+    side_by_side: int = 1
 
     @property
     def params(self) -> dict[str, Any]:
-        """Of the cell."""
+        """Of the cell, as it was written."""
         return dict(self.cell.params)
+
+    @property
+    def completed(self) -> dict[str, Any]:
+        """Of the cell, with all defaults."""
+        return WORKS[self.cell.work].complete(self.cell.params)["params"]
 
 
 @dataclass(frozen=True)
 class Results:
-    """All finished cells of an experiment, in its order."""
+    """The finished cells of an experiment, in its order.
+
+    Attributes:
+        tasks: the data sets.
+        scale: of the run.
+        done: the finished cells.
+        wanted: all cells; the others are missing.
+        failed: of the missing ones, those that could not be computed, and why.
+    """
 
     tasks: Sequence[Task]
     scale: Scale
     done: Sequence[Done]
+    wanted: Sequence[Cell] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Done]:
         return iter(self.done)
+
+    @property
+    def counted(self) -> str:
+        """How many cells there are: "12 cells", or "7 of 12 cells" where some are missing."""
+        n = len(self.wanted)
+        return f"{len(self.done)} cells" if len(self.done) >= n else f"{len(self.done)} of {n} cells"
+
+    def whole(self) -> Results:
+        """Only the data sets all of whose cells are there."""
+        there = {id(d.cell) for d in self.done}
+        short = {c.data for c in self.wanted if id(c) not in there}
+        tasks = [t for t in self.tasks if t.name not in short]
+        return replace(self, tasks=tasks, done=[d for d in self.done if d.cell.data not in short])
 
     def hardware(self) -> dict[str, Any]:
         """What all cells were computed on, by the last one of them: all devices, and the days from first to last."""
@@ -94,7 +132,10 @@ class Summary:
 
 
 class Experiment(Protocol):
-    """What the module of an experiment offers."""
+    """What the module of an experiment offers.
+
+    One that can say nothing of a data set without all its cells has ``WHOLE = True`` too (`whole`).
+    """
 
     TITLE: str
 

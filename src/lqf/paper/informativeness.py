@@ -13,7 +13,7 @@ from lqf.analysis.by_kernel import ByKernel
 from lqf.data import select_images, with_views
 from lqf.paper.exact import Ours
 from lqf.paper.lab import Task
-from lqf.paper.works import work
+from lqf.paper.works import defaults, work
 from lqf.settings import Settings
 
 VALIDATION = 0.25
@@ -30,7 +30,8 @@ def held_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     return out
 
 
-@work("informativeness")
+@work("informativeness", validation=VALIDATION)
+@defaults(Settings, views="none", loo="none")
 def informativeness(
     task: Task, *, shares: list[float], repeats: int, settings: dict[str, Any], seed: int = 0
 ) -> dict[str, Any]:

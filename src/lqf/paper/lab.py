@@ -86,6 +86,7 @@ class Lab:
             "state_sha256": net.spec["state_sha256"],
             "preprocess": self.preprocess.to_dict(),
             "device": self.device.type,
+            "precision": self.precision,
         }
 
 

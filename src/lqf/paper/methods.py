@@ -15,7 +15,8 @@ from lqf.paper.linear import Linear
 from lqf.paper.nlft import NLFT
 from lqf.paper.scale import Scale
 from lqf.paper.trained import Model, both_errors, error
-from lqf.paper.works import work
+from lqf.paper.works import defaults, work
+from lqf.settings import Settings
 
 Recipe = Callable[..., Model]
 
@@ -46,7 +47,7 @@ def fit_method(method: str, task: Task, *, seed: int = 0, pool_channels: int = 2
     return METHODS[method].fit(task, seed=seed, pool_channels=pool_channels, **settings)
 
 
-@work("fit", version=2)
+@work("fit", version=2, settings_of=lambda params: METHODS[params["method"]].fit)
 def fit(
     task: Task,
     *,
@@ -98,12 +99,14 @@ def params(method: str, scale: Scale, n: int, settings: dict[str, Any], **more: 
 # --- the recipes ----------------------------------------------------------------------------------------------------
 
 
+@defaults(NLFT, without=("seed", "precision"), pooled=False)
 def _nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
     lab = task.lab
     how = NLFT(seed=seed, precision=lab.precision, **settings)
     return how.fit(lab.network(leaky=False), task.train, lab.preprocess, device=lab.device, progress=lab.progress)
 
 
+@defaults(NLFT, without=("seed", "precision"), pooled=True)
 def _bilinear_nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
     """MPN-COV: all weights, the channel reduction among them, through the root, which is never narrow."""
     lab, net = task.lab, _pooled(task, False, pool_channels)
@@ -119,9 +122,11 @@ def _linear(label: str, *, leaky: bool, pooled: bool = False, **fixed: Any) -> M
         given: dict[str, Any] = {"device": lab.device, "kept": lab.kept, "progress": lab.progress}
         return Linear(**fixed | settings, seed=seed).fit(net, task.train, lab.preprocess, **given)
 
-    return Method(label, recipe, (leaky, pooled, fixed.get("head", Linear.head)))
+    told = defaults(Linear, leaky=leaky, pooled=pooled, **fixed)(recipe)
+    return Method(label, told, (leaky, pooled, fixed.get("head", Linear.head)))
 
 
+@defaults(weight_decay="auto", alpha=15.0)
 def _ridge_head(task: Task, *, seed: int, pool_channels: int, weight_decay: float | str = "auto") -> Model:
     lab, decay = task.lab, None if weight_decay == "auto" else float(weight_decay)
     net = lab.network(leaky=True)
@@ -134,7 +139,7 @@ def _ours(**fixed: Any) -> Recipe:
         given = {"seed": seed, "pool_channels": pool_channels, "loo": "none", **fixed, **settings}
         return Ours.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress, **given)
 
-    return recipe
+    return defaults(Settings, without=("seed", "pool_channels"), loo="none", **fixed)(recipe)
 
 
 def _pooled(task: Task, leaky: bool, channels: int) -> Backbone:

@@ -6,13 +6,15 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lqf.errors import LQFError, MissingDependency
 from lqf.outputs import write_file
 from lqf.paper.cells import finite
-from lqf.paper.experiment import Results, Summary
+from lqf.paper.experiment import Experiment, Results, Summary
+from lqf.paper.searched import Row, cut, searched, table
 
 HEADER = """\
 # The paper's experiments
@@ -43,34 +45,38 @@ def require_matplotlib() -> None:
         raise MissingDependency("matplotlib", "the pictures of `lqf paper`") from error
 
 
-def write_results(
-    out: Path, name: str, title: str, results: Results, summary: Summary, told: dict[str, Any], order: Sequence[str]
-) -> list[Path]:
+@dataclass(frozen=True)
+class Told:
+    """What a page says of a run beside its results.
+
+    Attributes:
+        name: of the experiment.
+        experiment: itself.
+        command: that computes it.
+        network: name of the backbone.
+        pixels: side of its input.
+    """
+
+    name: str
+    experiment: Experiment
+    command: str
+    network: str
+    pixels: int
+
+
+def write_results(out: Path, told: Told, results: Results, summary: Summary, order: Sequence[str]) -> list[Path]:
     """Write all three; the paths.
 
     Args:
         out: the folder.
-        name: of the experiment.
-        title: of its section.
-        results: all cells.
+        told: about the run.
+        results: all cells that are there.
         summary: what they show.
-        told: command, hardware, … of the run.
         order: names of all experiments, in the order of their sections.
     """
-    cells = [{**d.cell.describe(), "result": d.result, "seconds": d.seconds} for d in results]
-    values = {
-        "experiment": name,
-        "title": title,
-        **told,
-        "scale": results.scale.describe(),
-        "data": [t.describe() for t in results.tasks],
-        "network": results.tasks[0].lab.describe(),
-        "summary": summary.values,
-        "table": {"columns": summary.table.columns, "rows": summary.table.rows},
-        "notes": summary.notes,
-        "cells": cells,
-    }
+    name, rows = told.name, searched(results, told.experiment)
     png = picture(summary)
+    values = {**_head(told, results, summary), "searched": [vars(r) for r in rows], "cells": _cells(results)}
     write_file(out / f"{name}.json", json.dumps(finite(values), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     paths = [out / f"{name}.json"]
     if png is not None:
@@ -78,26 +84,73 @@ def write_results(
         paths.append(out / f"{name}.png")
     page = out / "README.md"
     text = page.read_text(encoding="utf-8") if page.exists() else HEADER
-    section = make_section(name, title, results, summary, told, png is not None)
+    section = make_section(told, results, summary, rows, has_picture=png is not None)
     write_file(page, with_section(text, name, section, order))
     return [*paths, page]
 
 
-def make_section(
-    name: str, title: str, results: Results, summary: Summary, told: dict[str, Any], has_picture: bool
-) -> str:
-    """Markdown: heading, command, table, picture, notes."""
-    machine = told["hardware"]
-    data = "; ".join(f"{t.name} ({len(t.train)} + {len(t.test)} images)" for t in results.tasks)
+def _head(told: Told, results: Results, summary: Summary) -> dict[str, Any]:
+    return {
+        "experiment": told.name,
+        "title": told.experiment.TITLE,
+        "command": told.command,
+        "hardware": results.hardware(),
+        "pixels": told.pixels,
+        "seconds": sum(d.seconds for d in results),
+        "cells_wanted": len(results.wanted),
+        "failed": results.failed,
+        "scale": results.scale.describe(),
+        "data": [t.describe() for t in results.tasks],
+        "network": results.tasks[0].lab.describe(),
+        "summary": summary.values,
+        "table": {"columns": summary.table.columns, "rows": summary.table.rows},
+        "notes": summary.notes,
+    }
+
+
+def _cells(results: Results) -> list[dict[str, Any]]:
+    """Every cell with all its settings, the defaults among them."""
+    return [
+        {
+            **d.cell.describe(),
+            "params": d.completed,
+            "result": d.result,
+            "seconds": d.seconds,
+            "side_by_side": d.side_by_side,
+        }
+        for d in results
+    ]
+
+
+def make_section(told: Told, results: Results, summary: Summary, rows: Sequence[Row], *, has_picture: bool) -> str:
+    """Markdown: heading, command, table, picture, notes, what was searched."""
+    title, cut_down = told.experiment.TITLE, cut(results, told.experiment)
+    notes = [*summary.notes, *([f"Other than under `--grid paper` (in brackets): {cut_down}."] if cut_down else [])]
+    notes += [f"Failed: {cell}: {why}" for cell, why in results.failed.items()]
     parts = [
-        f"## {name}: {title}",
-        f"`{told['command']}`  \n{machine['device']}, {machine['date']}; {told['network']} at {told['pixels']} px; "
-        f"{len(results.done)} cells, {told['seconds']:.0f} s of work in all. Data: {data}.",
+        f"## {told.name}: {title}",
+        _about(told, results),
         summary.table.markdown(),
-        *([f"![{title}]({name}.png)"] if has_picture else []),
-        "\n".join(f"- {note}" for note in summary.notes),
+        *([f"![{title}]({told.name}.png)"] if has_picture else []),
+        "\n".join(f"- {note}" for note in notes),
+        "What was searched:",
+        table(rows).markdown(),
     ]
     return "\n\n".join(p for p in parts if p)
+
+
+def _about(told: Told, results: Results) -> str:
+    """Command, machine, size, and what is missing."""
+    machine, seconds = results.hardware(), sum(d.seconds for d in results)
+    data = "; ".join(f"{t.name} ({len(t.train)} + {len(t.test)} images)" for t in results.tasks)
+    beside = max(d.side_by_side for d in results)
+    work = f"{seconds:.0f} s of work in all" + (f", up to {beside} side by side" if beside > 1 else "")
+    lost = len(results.wanted) - len(results.done)
+    missing = f" **{results.counted}: the others are not there, and the best is that of these.**" if lost > 0 else ""
+    return (
+        f"`{told.command}`  \n{machine['device']}, {machine['date']}; {told.network} at {told.pixels} px; "
+        f"grid {results.scale.name}, {results.counted}, {work}. Data: {data}.{missing}"
+    )
 
 
 def with_section(text: str, name: str, section: str, order: Sequence[str]) -> str:

@@ -1,9 +1,15 @@
-"""The kinds of work a cell can name: functions of a task and JSON parameters that return JSON values."""
+"""The kinds of work a cell can name: functions of a task and JSON parameters that return JSON values.
+
+A cell names only the parameters that it changes. What its result depends on beside them, defaults and constants of the
+code, is told by `Work.complete`: two ways to write the same settings are one cell, and a default that changes makes
+other cells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 Function = Callable[..., dict[str, Any]]
@@ -11,17 +17,90 @@ Function = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
+class Defaults:
+    """What settings are where they are not given.
+
+    Attributes:
+        of: a dataclass (`NLFT`, `Linear`, `lqf.settings.Settings`) whose fields they are; None: of none.
+        fixed: what stands in place of its defaults, and facts beside them.
+        without: fields that come from elsewhere: a cell's own parameters, or the lab.
+        version: goes up when results change though no setting did.
+    """
+
+    of: type | None = None
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    without: tuple[str, ...] = ("seed",)
+    version: int = 1
+
+    def complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings with all others; a whole number where the default is a fraction becomes one."""
+        own = {f.name: f.default for f in fields(self.of) if f.name not in self.without} if self.of else {}
+        whole = {**own, **self.fixed, **settings}
+        return {k: float(v) if type(v) is int and type(own.get(k)) is float else v for k, v in whole.items()}
+
+
+def defaults(
+    of: type | None = None, *, without: tuple[str, ...] = ("seed",), version: int = 1, **fixed: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a function with the defaults of its settings; `defaults_of` reads them.
+
+    Example:
+        >>> @defaults(version=2, momentum=0.9)
+        ... def train(task, **settings): ...
+        >>> defaults_of(train).complete({"rate": 0.1})
+        {'momentum': 0.9, 'rate': 0.1}
+    """
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__dict__["defaults"] = Defaults(of, fixed, without, version)
+        return function
+
+    return mark
+
+
+def defaults_of(function: Callable[..., Any]) -> Defaults:
+    """The defaults a function was marked with; none where it was not."""
+    return getattr(function, "defaults", Defaults())
+
+
+@dataclass(frozen=True)
 class Work:
-    """A registered function. ``version`` goes up when its results change; cells of older ones are computed again."""
+    """A registered function.
+
+    Attributes:
+        function: what is done.
+        version: goes up when its results change; cells of older ones are computed again.
+        constants: of the code, that its results depend on.
+        settings_of: whose defaults complete the parameter ``settings``; by the parameters, for works that call others.
+    """
 
     function: Function
     version: int
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    settings_of: Callable[[Mapping[str, Any]], Callable[..., Any]] | None = None
+
+    def complete(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """All that the result depends on beside data and lab, JSON values."""
+        told = inspect.signature(self.function).parameters.values()
+        whole = {p.name: p.default for p in told if p.default is not p.empty} | dict(params)
+        named = self.settings_of(whole) if self.settings_of else self.function
+        known = defaults_of(named)
+        if whole.get("settings") is not None:
+            whole["settings"] = known.complete(whole["settings"])
+        versions = {"version": self.version, "settings_version": known.version}
+        return {**versions, "params": whole, "constants": dict(self.constants)}
 
 
 WORKS: dict[str, Work] = {}
 
 
-def work(name: str, version: int = 1) -> Callable[[Function], Function]:
+def work(
+    name: str,
+    version: int = 1,
+    *,
+    settings_of: Callable[[Mapping[str, Any]], Callable[..., Any]] | None = None,
+    **constants: Any,
+) -> Callable[[Function], Function]:
     """Register a function as the work ``name``.
 
     Example:
@@ -31,7 +110,7 @@ def work(name: str, version: int = 1) -> Callable[[Function], Function]:
     """
 
     def register(function: Function) -> Function:
-        WORKS[name] = Work(function, version)
+        WORKS[name] = Work(function, version, constants, settings_of)
         return function
 
     return register

@@ -15,6 +15,7 @@ from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
 
 TITLE = "curvature before and after fine-tuning, and under K-FAC"
+WHOLE = True
 PAPER_MODE: dict[str, Any] = {
     "form": "w0",
     "head": "random",

@@ -13,6 +13,7 @@ from lqf.paper.lab import Task
 from lqf.pictures import thumbnail
 
 TITLE = "informative and uninformative images"
+WHOLE = True
 EACH, CLASSES, SIDE = 6, 3, 112
 """Images at each end of a row, classes that have a row of their own, pixels of an image."""
 

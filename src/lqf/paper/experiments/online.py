@@ -14,6 +14,7 @@ from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
 
 TITLE = "data that arrive in steps"
+WHOLE = True
 LABELS = {
     "lqf": "LQF, going on",
     "random": "LQF, random head, going on",

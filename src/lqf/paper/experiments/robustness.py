@@ -97,7 +97,7 @@ def _values(by_task: dict[str, dict[float, float | None]]) -> dict[str, Any]:
         "decades": math.log10(max(known) / min(known)) if known else None,
         "one_rate": one and one[0],
         "one_rate_cost": one and one[1],
-        "spread": {name: max(v) - min(v) for name, v in filled.items()},
+        "spread": {name: max(v) - min(v) if v else None for name, v in filled.items()},
     }
 
 

@@ -13,6 +13,7 @@ from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
 
 TITLE = "what informative images are worth"
+WHOLE = True
 ORDERS = {"least": "least informative dropped", "random": "random ones dropped", "most": "most informative dropped"}
 
 

@@ -11,16 +11,18 @@ import numpy as np
 
 from lqf.data import select_images
 from lqf.paper.cells import Cell
-from lqf.paper.decay import Search, descend
+from lqf.paper.decay import CLOSE, FLAT, STRIDE, Search, descend
 from lqf.paper.draw import COLOURS, plain
 from lqf.paper.experiment import Results, Summary, Table, percent
 from lqf.paper.informativeness import VALIDATION, held_out
 from lqf.paper.lab import Task
-from lqf.paper.posed import Posed
+from lqf.paper.posed import LQF, Posed
 from lqf.paper.scale import Scale
-from lqf.paper.works import work
+from lqf.paper.works import defaults, work
+from lqf.settings import Settings
 
 TITLE = "weight decay"
+WHOLE = True
 FACTORS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 """Weight decays that are solved for, relative to leave-one-out's choice, the λ0 from which the others go on."""
 FAR = 100.0
@@ -28,7 +30,8 @@ FAR = 100.0
 TOL = 1e-3
 
 
-@work("weight decay")
+@work("weight decay", tol=TOL, validation=VALIDATION, stride=STRIDE, close=CLOSE, flat=FLAT)
+@defaults(Settings, **LQF)
 def weight_decay(
     task: Task, *, factors: list[float], far: float, settings: dict[str, Any], seed: int = 0
 ) -> dict[str, Any]:
