@@ -63,12 +63,12 @@ def spectrum_of_lqf(
     lab, part = task.lab, _some(task, images)
     net = copy.deepcopy(lab.network(leaky=True))
     posed = Posed.of(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings})
-    problem, s = posed.fit.engine.measured(posed.problem), posed.fit.settings
+    problem, s = posed.measured, posed.fit.settings
     with matmul_precision(fast=False):
         product = problem_curvature(problem)
         if kfac:
             options = {"draws": s.draws, "seed": s.seed, "progress": lab.progress}
-            made = precondition(posed.problem, posed.ready.pooled.features, **options)
+            made = precondition(posed.problem, posed.pooled.features, **options)
             rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
             product = preconditioned_curvature(problem, made, damped(problem, made, rho))
         return _told(largest(product, problem.zero(), k, tol=TOL, seed=seed, progress=lab.progress))
