@@ -36,7 +36,7 @@ class Scale:
     pool_channels: int = 256
     shots: tuple[int | None, ...] = (1, 2, 5, 10, 20, None)
     draws: int = 3
-    steps: int = 5
+    steps: int = 4
     eigenvalues: int = 20
     curvature_images: int = 128
     shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
