@@ -42,29 +42,30 @@ def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 
 
     `residual` is the larger measured relative residual of the two solutions, `difference` how far they are apart.
     """
-    lab, told = task.lab, []
+    told: list[dict[str, Any]] = []
     start: Tensor | None = None
     for rows in arrivals(task.train.samples.labels, steps, seed):
-        now = task.some(rows)
-        net = copy.deepcopy(lab.network(leaky=True))
-        posed = Posed.of(
-            net, now.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings}
-        )
-        cold = posed.solve()
-        warm = cold if start is None else posed.solve(start)
-        start = posed.body(warm)
-        told.append(
-            {
-                "n": len(rows),
-                "test_error": posed.error(task.test, warm),
-                "passes": warm.certificate.passes,
-                "passes_cold": cold.certificate.passes,
-                "residual": max(s.certificate.relative_residual for s in (warm, cold)),
-                "difference": float((warm.delta - cold.delta).norm() / cold.delta.norm()),
-            }
-        )
-        posed.release()
+        here, start = _solved_step(task.some(rows), {"seed": seed, **settings}, start)
+        told.append(here)
     return {"test_error": told[-1]["test_error"], "steps": told}
+
+
+def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> tuple[dict[str, Any], Tensor]:
+    """One step of LQF, and the body it ends with; nothing else of it stays in memory."""
+    lab, net = now.lab, copy.deepcopy(now.lab.network(leaky=True))
+    posed = Posed.of(net, now.train, lab.preprocess, lab.device, progress=lab.progress, **settings)
+    cold = posed.solve()
+    warm = cold if start is None else posed.solve(start)
+    told = {
+        "n": len(now.train),
+        "test_error": posed.error(now.test, warm),
+        "passes": warm.certificate.passes,
+        "passes_cold": cold.certificate.passes,
+        "residual": max(s.certificate.relative_residual for s in (warm, cold)),
+        "difference": float((warm.delta - cold.delta).norm() / cold.delta.norm()),
+    }
+    posed.release()
+    return told, posed.body(warm)
 
 
 @work("online nlft", version=2)
