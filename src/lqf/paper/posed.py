@@ -131,7 +131,8 @@ class Posed:
     def fast(self) -> Problem:
         """With the body of fast products; activations of as many batches as fit are kept until `release`."""
         fast = self.fit.engine.fast(self.problem)
-        keep_activations(fast, self.measured)
+        with matmul_precision(self.fit.settings.precision != "float32"):  # recordings keep what holds now
+            keep_activations(fast, self.measured)
         return fast
 
     def release(self) -> None:
