@@ -105,7 +105,7 @@ def test_the_way_from_scratch_is_put_together_from_both_cells(task: Task, tiny: 
     summary = online.summarise(Results([task], tiny, done))
     assert [s["test_error"] for s in summary.values["one"]["scratch"]["steps"]] == [0.3, 0.1]
     assert summary.table.rows[-1] == ("one", "NLFT from scratch", "30.0", "10.0", "3")
-    assert "worst residual 8.0e-03; the two solutions differ by 0.02 of their norm" in summary.notes[-1]
+    assert "worst residual 8.0e-03; test outputs differ by 0.02 of their norm" in summary.notes[-1]
 
 
 def _first(cell: Cell) -> int | None:

@@ -19,9 +19,12 @@ def solve_many(
     max_products: int,
     refresh: int = 20,
     exact: Callable[[Tensor], Tensor] | None = None,
+    size: Tensor | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Tensor, Tensor]:
     """X with A x_j = b_j for the rows of b (k, D), and the true relative residuals ‖b_j − A x_j‖/‖b_j‖ (k,).
+
+    ``size`` (k,) takes the place of ‖b_j‖.
 
     ``product`` and ``precondition`` act on the rows of a matrix. A row that has reached ``tol`` leaves the passes. True
     residuals, by ``exact`` where products are quick and slightly wrong, replace the running ones every ``refresh``
@@ -30,7 +33,7 @@ def solve_many(
     measure = exact or product
     known = torch.zeros(len(b), dtype=torch.bool, device=b.device)  # whose residual is the true one
     x, r = torch.zeros_like(b), b.clone()
-    size = _norms(b).clamp_min(1e-300)
+    size = (_norms(b) if size is None else size).clamp_min(1e-300)
     p, r_old, rz_old = torch.zeros_like(b), torch.zeros_like(b), torch.ones_like(size)
     fresh, products = torch.ones_like(known), 0
     with progress.stage("solving", total=max_products, unit="passes") as stage:

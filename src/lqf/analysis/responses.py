@@ -56,6 +56,9 @@ class Responses:
         progress: where to report.
         fast: the same problem with a faster body, for the products; right-hand sides, residuals and answers are the
             problem's own.
+        reduction: None: residuals are relative to the right-hand side with the head eliminated. A number: relative to
+            that of head and body together, as a solution's certificate is, and a solve does not end before the former
+            has become this many times smaller, or the head alone might do.
     """
 
     problem: Problem
@@ -66,6 +69,7 @@ class Responses:
     max_products: int = 200
     progress: Progress = SILENT
     fast: Problem | None = None
+    reduction: float | None = None
 
     @property
     def at_once(self) -> int:
@@ -104,7 +108,9 @@ class Responses:
         with matmul_precision(fast=False):
             pulled = wide.pull(columns(u), side.features)  # (kC, p+1)
             h = self.head.dual(wide.apply(self.features, pulled), mu)  # (n, kC)
-            b = self._in_range(self.problem, lambda: self._side_back(side, u) - self._back(stack(h, len(u))))
+            back = self._in_range(self.problem, lambda: self._side_back(side, u))
+            b = back - self._in_range(self.problem, lambda: self._back(stack(h, len(u))))
+            unit, size = self._units(pulled.unflatten(0, (len(u), -1)), back, b)
             v, residuals = solve_many(
                 lambda p: self._product(p, self.fast),
                 self._precondition,
@@ -112,10 +118,19 @@ class Responses:
                 tol=self.tol,
                 max_products=self.max_products,
                 exact=None if self.fast is None else self._product,
+                size=size,
                 progress=self.progress,
             )
             moved = self.head.residual(columns(self._in_range(self.problem, lambda: self._forward(v))), mu)
-        return stack(h + s.to(h)[:, None] * moved, len(u)), float(residuals.max())
+        return stack(h + s.to(h)[:, None] * moved, len(u)), float((residuals * size / unit).max())
+
+    def _units(self, head: Tensor, body: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """(k,) what residuals are relative to, and what a solve goes by, for right-hand sides of head and body."""
+        reduced = torch.linalg.vector_norm(b, dim=1, dtype=torch.float64).clamp_min(1e-300)
+        if self.reduction is None:
+            return reduced, reduced
+        whole = (head.double().square().sum((1, 2)) + body.double().square().sum(1)).sqrt().clamp_min(1e-300)
+        return whole, torch.minimum(whole, self.reduction * reduced / self.tol)
 
     def _product(self, v: Tensor, by: Problem | None = None) -> Tensor:
         problem = by or self.problem

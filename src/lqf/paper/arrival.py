@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from lqf.paper.lab import Task
@@ -18,8 +19,8 @@ from lqf.paper.nlft import NLFT, STOP_EPOCHS
 from lqf.paper.posed import LQF, Posed
 from lqf.paper.trained import error
 from lqf.paper.tuned import Network
-from lqf.paper.works import defaults, work
-from lqf.settings import Settings
+from lqf.paper.works import work
+from lqf.targets import error_rate
 
 
 def arrivals(labels: np.ndarray, steps: int, seed: int = 0) -> list[np.ndarray]:
@@ -40,7 +41,8 @@ def arrivals(labels: np.ndarray, steps: int, seed: int = 0) -> list[np.ndarray]:
 def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """LQF after every step: error, and passes from the last solution (`passes`) and from zero (`passes_cold`).
 
-    `residual` is the larger measured relative residual of the two solutions, `difference` how far they are apart.
+    `residual` is the larger measured relative residual of the two solutions, `difference` how far their outputs on the
+    test images are apart, relative to their size.
     """
     told: list[dict[str, Any]] = []
     start: Tensor | None = None
@@ -56,13 +58,14 @@ def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> t
     posed = Posed.of(net, now.train, lab.preprocess, lab.device, progress=lab.progress, **settings)
     cold = posed.solve()
     warm = cold if start is None else posed.solve(start)
+    outputs, others = (posed.outputs(now.test, s) for s in (warm, cold))
     told = {
         "n": len(now.train),
-        "test_error": posed.error(now.test, warm),
+        "test_error": error_rate(outputs, torch.tensor(now.test.samples.labels)),
         "passes": warm.certificate.passes,
         "passes_cold": cold.certificate.passes,
         "residual": max(s.certificate.relative_residual for s in (warm, cold)),
-        "difference": float((warm.delta - cold.delta).norm() / cold.delta.norm()),
+        "difference": float((outputs - others).norm() / others.norm()),
     }
     posed.release()
     return told, posed.body(warm)

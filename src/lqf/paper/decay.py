@@ -29,6 +29,8 @@ from lqf.targets import encode, error_rate
 STRIDE, CLOSE, FLAT = 10.0, 0.3, 5e-3
 """Factor between weight decays while the slope keeps its sign; how well log λ is found after that; and the relative
 slope dV/dτ/V from which on there is nothing to gain."""
+REDUCTION = 0.1
+"""Of the body's residual, in the solve for a slope, at the least."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Search:
             self.max_products,
             posed.fit.progress,
             posed.fast,
+            REDUCTION,
         )
         with matmul_precision(fast=False):
             p, worst = responses.of(self._side, (u / v).repeat_interleave(v, 0)[None])

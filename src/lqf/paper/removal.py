@@ -28,6 +28,7 @@ from lqf.paper.posed import LQF, Posed
 from lqf.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solution import Solution
+from lqf.solvers.pcg import REDUCTION
 from lqf.targets import error_rate
 
 TOL = 1e-2
@@ -147,6 +148,7 @@ class BySolves:
             PROBE_TOL,
             PROBE_PRODUCTS,
             posed.fit.progress,
+            reduction=REDUCTION,
         )
         averaged = posed.averaged().factorise(posed.ridge.body / posed.ridge.head)
         with matmul_precision(fast=False):

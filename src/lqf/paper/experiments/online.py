@@ -98,7 +98,7 @@ def _told(ways: dict[str, Way | None]) -> str:
             warm, cold = cost(of.steps), cost(of.steps, "passes_cold")
             told.append(
                 f"{LABELS[way]} takes {warm:.0f} passes against {cold:.0f} from zero at every step "
-                f"(worst residual {residual:.1e}; the two solutions differ by {apart:.1g} of their norm at the most)"
+                f"(worst residual {residual:.1e}; test outputs differ by {apart:.1g} of their norm at the most)"
             )
     return "; ".join(told)
 

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from lqf.data import Images
 from lqf.paper.cells import Cell
@@ -20,6 +22,7 @@ from lqf.paper.posed import LQF, Posed
 from lqf.paper.scale import Scale
 from lqf.paper.works import work
 from lqf.solution import Solution
+from lqf.targets import error_rate
 
 TITLE = "weight decay"
 WHOLE = True
@@ -41,8 +44,9 @@ def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, A
         here = posed.scaled(factor)
         anew = first if factor == 1.0 else here.solve()
         ways = {"scratch": anew, "finetuned": first if factor == 1.0 else here.solve(posed.body(first))}
-        measured = {w: _measured(here, s, task, validation) for w, s in ways.items()}
-        told.append({"factor": factor, **measured, "difference": _difference(ways["finetuned"], anew)})
+        outputs = {w: here.outputs(task.test, s) for w, s in ways.items()}
+        measured = {w: _measured(here, s, outputs[w], task, validation) for w, s in ways.items()}
+        told.append({"factor": factor, **measured, "difference": _difference(outputs["finetuned"], outputs["scratch"])})
     posed.release()
     total = float(posed.problem.weights.sum())
     return {
@@ -79,14 +83,14 @@ def _posed(task: Task, settings: dict[str, Any], seed: int) -> tuple[Posed, Imag
     return Posed.of(net, images, lab.preprocess, lab.device, progress=lab.progress, **given), validation
 
 
-def _difference(a: Solution, b: Solution) -> float:
-    """‖δ_a − δ_b‖ / ‖δ_b‖."""
-    return float((a.delta - b.delta).norm() / b.delta.norm())
+def _difference(a: Tensor, b: Tensor) -> float:
+    """‖f_a − f_b‖ / ‖f_b‖ of the outputs on the test images."""
+    return float((a - b).norm() / b.norm())
 
 
-def _measured(posed: Posed, solution: Solution, task: Task, validation: Images) -> dict[str, Any]:
+def _measured(posed: Posed, solution: Solution, outputs: Tensor, task: Task, validation: Images) -> dict[str, Any]:
     return {
-        "test_error": posed.error(task.test, solution),
+        "test_error": error_rate(outputs, torch.tensor(task.test.samples.labels)),
         "validation_error": posed.error(validation, solution),
         "passes": solution.certificate.passes,
         "residual": solution.certificate.relative_residual,
@@ -141,7 +145,7 @@ def _told(r: dict[str, Any]) -> str:
         f"the search on {search['validation']} held-out images, begun at {search['search'][0]['factor']:g} λ0, ends at "
         f"{search['found']['factor']:.2g} λ0 after {len(search['search'])} solutions. Worst residuals: "
         f"{path['residual']:.1e} along the path, {search['residual']:.1e} in the search, "
-        f"{search['slope_residual']:.1e} of its slopes; the two solutions at one λ differ by "
+        f"{search['slope_residual']:.1e} of its slopes; at one λ the test outputs of the two solutions differ by "
         f"{max(t['difference'] for t in path['along']):.1g} of their norm at the most."
     )
 
