@@ -15,7 +15,6 @@ from dense import ridge_matrix, rows
 from lqf.curvature import precondition
 from lqf.errors import LQFError
 from lqf.objective import Ridge
-from lqf.paper.linear import damped
 from lqf.paper.spectrum import (
     largest,
     loss_curvature,
@@ -23,6 +22,7 @@ from lqf.paper.spectrum import (
     problem_curvature,
     row_curvature,
 )
+from lqf.paper.training import damped
 from problems import features, problem
 
 

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from lqf.paper.lab import Task
-from lqf.paper.nlft import NLFT, STOP_EPOCHS
+from lqf.paper.nlft import NLFT
 from lqf.paper.posed import LQF, Posed
 from lqf.paper.trained import error
 from lqf.paper.tuned import Network
-from lqf.paper.works import work
+from lqf.paper.works import defaults, work
+from lqf.settings import Settings
 from lqf.targets import error_rate
 
 
@@ -38,6 +39,7 @@ def arrivals(labels: np.ndarray, steps: int, seed: int = 0) -> list[np.ndarray]:
 
 
 @work("online lqf", version=2)
+@defaults(Settings, **LQF)
 def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """LQF after every step: error, and passes from the last solution (`passes`) and from zero (`passes_cold`).
 
@@ -72,6 +74,7 @@ def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> t
 
 
 @work("online nlft", version=2)
+@defaults(NLFT, without=("seed", "precision"))
 def online_nlft(
     task: Task,
     *,

@@ -56,7 +56,8 @@ def spectrum_of_nlft(
         return _told(largest(product, like, k, tol=TOL, seed=seed, progress=lab.progress))
 
 
-@work("spectra of lqf")
+@work("spectra of lqf", tol=TOL, damping=Linear.damping, batch_size=Linear.batch_size)
+@defaults(Settings, **LQF)
 def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P as the paper's mode has it (`lqf.paper.linear`)."""
     lab, part = task.lab, _some(task, images)

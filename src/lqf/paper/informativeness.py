@@ -13,8 +13,9 @@ import torch
 
 from lqf.data import Images, select_images
 from lqf.paper.lab import Task
-from lqf.paper.removal import ByKernels, random_orders, removal
-from lqf.paper.works import work
+from lqf.paper.removal import FITTED, PROBED, ByKernels, random_orders, removal
+from lqf.paper.works import defaults, work
+from lqf.settings import Settings
 
 VALIDATION = 0.25
 """Share of every class's training images on which information is measured; the model is not fitted on them."""
@@ -44,7 +45,8 @@ def solver_for(task: Task, seed: int = 0) -> str:
     return "dense" if images * outputs <= MOST_PAIRS else "pcg"
 
 
-@work("informativeness", version=2)
+@work("informativeness", version=2, validation=VALIDATION, **PROBED)
+@defaults(Settings, **FITTED)
 def informativeness(
     task: Task, *, solver: str, shares: list[float], draws: int, settings: dict[str, Any], seed: int = 0
 ) -> dict[str, Any]:
@@ -79,7 +81,8 @@ def informativeness(
     }
 
 
-@work("removal at random")
+@work("removal at random", validation=VALIDATION)
+@defaults(Settings, **FITTED)
 def removal_at_random(
     task: Task, *, solver: str, shares: list[float], draws: int, settings: dict[str, Any], seed: int = 0
 ) -> dict[str, Any]:

@@ -38,6 +38,11 @@ PROBE_TOL, PROBE_PRODUCTS = 0.1, 12
 ends in any case; the worst residual is told."""
 
 
+FITTED: dict[str, Any] = {**LQF, "tol": TOL, "max_passes": 100}
+"""What every fit here is told, but for its solver."""
+PROBED: dict[str, Any] = {"probes": PROBES, "probe_tol": PROBE_TOL, "probe_products": PROBE_PRODUCTS}
+
+
 class Removal(Protocol):
     """A model of some training images, and what it would be without more of them."""
 
@@ -69,7 +74,7 @@ def removal(task: Task, images: Images, solver: str, settings: dict[str, Any]) -
         settings: of the fit.
     """
     lab, net = task.lab, copy.deepcopy(task.lab.network(leaky=True))
-    given = {**LQF, "solver": solver, "tol": TOL, "max_passes": 100, **settings}
+    given = {**FITTED, "solver": solver, **settings}
     if solver == "dense":
         model = Ours.fit(net, images, lab.preprocess, device=lab.device, progress=lab.progress, **given)
         analysis = Analysis.of(model.fitted, images, Settings(**given), lab.device, progress=lab.progress)

@@ -57,7 +57,7 @@ PAPER = Scale(
     curvature_images=256,
     shares=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
 )
-SHORT = Scale("short")
+SHORT = Scale("short", epochs=25, shots=(1, 5, 20, None), draws=2)
 QUICK = Scale(
     "quick",
     epochs=3,

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from lqf.data import Images
 from lqf.paper.cells import Cell
-from lqf.paper.decay import CLOSE, FLAT, STRIDE, Search, descend
+from lqf.paper.decay import CLOSE, FLAT, REDUCTION, STRIDE, Search, descend
 from lqf.paper.draw import COLOURS, plain
 from lqf.paper.experiment import Results, Summary, Table, percent
-from lqf.paper.informativeness import parted
+from lqf.paper.informativeness import VALIDATION, parted
 from lqf.paper.lab import Task
 from lqf.paper.posed import LQF, Posed
 from lqf.paper.scale import Scale
-from lqf.paper.works import work
+from lqf.paper.works import defaults, work
+from lqf.settings import Settings
 from lqf.solution import Solution
 from lqf.targets import error_rate
 
@@ -34,7 +35,8 @@ TOL = 1e-2
 """Relative residual of all solves, as of a usual fit; what it really is goes on the page."""
 
 
-@work("weight decay path")
+@work("weight decay path", validation=VALIDATION)
+@defaults(Settings, **LQF, tol=TOL)
 def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Errors and passes along the weight decay, from zero and from λ0's solution."""
     posed, validation = _posed(task, settings, seed)
@@ -59,7 +61,8 @@ def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, A
     }
 
 
-@work("weight decay search")
+@work("weight decay search", validation=VALIDATION, stride=STRIDE, close=CLOSE, flat=FLAT, reduction=REDUCTION)
+@defaults(Settings, **LQF, tol=TOL)
 def weight_decay_search(task: Task, *, far: float, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """The search by slopes of the validation loss, begun at ``far`` times leave-one-out's choice."""
     posed, validation = _posed(task, settings, seed)
