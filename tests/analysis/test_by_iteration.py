@@ -65,7 +65,7 @@ def test_with_many_outputs_the_effects_of_all_are_estimates() -> None:
     assert (estimated.effects - truth).norm() < 0.9 * (first_order - truth).norm()
     assert float(torch.corrcoef(torch.stack([estimated.effects.flatten(), truth.flatten()]))[0, 1]) > 0.7
     lam = exact.exact.ridge.lam
-    trace, error = refit.analysis.method._trace()  # type: ignore[attr-defined]
+    trace, error = refit.analysis.method._surrogate.trace()  # type: ignore[attr-defined]
     assert abs(trace - float((lam / (lam + exact.exact.mu)).sum())) < 4 * error
 
 

@@ -11,9 +11,11 @@ import pytest
 from fits import CPU, convnet, data, network, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
+from lqf.fit import Fit
 from lqf.objective import Ridge
 from lqf.paper.decay import Search, descend
-from lqf.paper.posed import Posed
+from lqf.paper.posed import LQF, Posed
+from lqf.settings import Settings
 
 SMALL = Preprocess(size=8)
 EXACT: dict[str, Any] = {"dtype": "float64", "max_passes": 400, "draws": None}
@@ -79,3 +81,51 @@ def test_the_search_stops_where_there_is_nothing_to_gain() -> None:
     tried = descend(search(Ridge(2e4, 2e5), **RANDOM))
     assert [t.scale for t in tried] == [1.0]
     assert 0 < abs(tried[0].slope) < 5e-3 * tried[0].loss
+
+
+@pytest.mark.parametrize("precision", ["auto", "float16", "bfloat16"])
+def test_at_the_usual_tolerance_the_slope_is_close_and_its_residual_measured(precision: str) -> None:
+    ridge = Ridge(20.0, 2e4)
+    exact, quick = search(ridge).at(1.0), search(ridge, precision=precision)
+    quick.tol = 1e-2
+    found = quick.at(1.0)
+    assert found.slope == pytest.approx(exact.slope, rel=0.1)
+    assert found.loss == pytest.approx(exact.loss, rel=0.02)
+    assert 0 < found.residual <= 1e-2
+    assert 0 < found.slope_residual <= 1e-2
+
+
+def test_narrow_products_do_not_limit_the_measured_residuals() -> None:
+    s = search(Ridge(20.0, 2e4), precision="bfloat16")
+    s.tol = 1e-5
+    found = s.at(1.0)
+    assert found.residual <= 1e-5
+    assert found.slope_residual <= 1e-5
+    assert found.slope == pytest.approx(search(Ridge(20.0, 2e4)).at(1.0).slope, rel=1e-3)
+
+
+def test_given_ridge_strengths_need_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, backbone = opened(*data(24), SMALL), load_backbone(network())
+
+    def refuse(*args: Any, **named: Any) -> None:
+        raise AssertionError("not needed")
+
+    monkeypatch.setattr("lqf.paper.posed.averaged_kernels", refuse)
+    monkeypatch.setattr("lqf.stages.Rates.measure", refuse)  # and nothing is timed
+    both = Posed.of(backbone, images, SMALL, CPU, weight_decay=0.5, body_weight_decay=2.0)
+    assert (both.ridge, both.kernels) == (Ridge(12.0, 48.0), None)
+    one = Posed.of(backbone, images, SMALL, CPU, weight_decay=0.5, form="w0")
+    assert one.ridge == Ridge(12.0, 12.0)
+    with pytest.raises(AssertionError):
+        Posed.of(backbone, images, SMALL, CPU, weight_decay=0.5)
+
+
+def test_chosen_ridge_strengths_are_those_of_a_fit() -> None:
+    images = opened(*data(24, signal=0.4), SMALL)
+    settings = Settings(**{**LQF, "dtype": "float64"})
+    fit = Fit(settings, load_backbone(network()), images, SMALL, CPU)
+    expected = fit.prepare(fit.outline(fit.pool())).problem.ridge
+    posed = Posed.of(load_backbone(network()), images, SMALL, CPU, dtype="float64")
+    assert posed.ridge.head == pytest.approx(expected.head)
+    assert posed.ridge.body == pytest.approx(expected.body)
+    assert posed.averaged() is posed.kernels

@@ -15,7 +15,13 @@ from dense import ridge_matrix, rows
 from lqf.curvature import precondition
 from lqf.errors import LQFError
 from lqf.objective import Ridge
-from lqf.paper.spectrum import largest, loss_curvature, preconditioned_curvature, problem_curvature
+from lqf.paper.spectrum import (
+    largest,
+    loss_curvature,
+    preconditioned_curvature,
+    problem_curvature,
+    row_curvature,
+)
 from lqf.paper.training import damped
 from problems import features, problem
 
@@ -61,6 +67,18 @@ def test_the_hessian_of_the_linear_quadratic_problem(name: str) -> None:
     expected = torch.linalg.eigvalsh(dense_hessian(p) / 9).flip(0)[:8]
     assert found.values == pytest.approx(expected.tolist(), rel=1e-8)
     assert found.condition == pytest.approx(float(expected[0] / expected[7]), rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convnet"])
+def test_with_one_ridge_strength_rows_tell_the_same_spectrum(name: str) -> None:
+    p = problem(name, n=9, ridge=Ridge(0.7, 0.7))
+    product, like, decay = row_curvature(p)
+    found = largest(product, like, 8, tol=1e-12).shifted(decay, p.size)
+    expected = torch.linalg.eigvalsh(dense_hessian(p) / p.weights.sum()).flip(0)[:8]
+    assert found.values == pytest.approx(expected.tolist(), rel=1e-8)
+    assert (len(like), found.size) == (p.targets.numel(), p.size)
+    with pytest.raises(LQFError, match="one ridge strength"):
+        row_curvature(problem(name, n=9, ridge=Ridge(0.7, 0.4)))
 
 
 @pytest.mark.parametrize("name", ["mlp", "convnet"])

@@ -141,6 +141,18 @@ def test_warm_start_reaches_the_same_optimum() -> None:
     torch.testing.assert_close(again.delta, optimum(p), rtol=1e-7, atol=1e-8)
 
 
+def test_a_start_whose_residual_is_a_fast_product_reaches_the_same_optimum_and_measures_the_last() -> None:
+    p = problem("convnet")
+    body = p.model.split(solve_pcg(p, max_passes=7, plain=True).delta)[1]
+    solver = PCG(tol=1e-10, max_passes=2000, measure_start=False)
+    again = solver.solve(p, features(p), head_kernel(p), None, body)
+    torch.testing.assert_close(again.delta, optimum(p), rtol=1e-7, atol=1e-8)
+    wrong = replace(p, weights=1.1 * p.weights)  # whose products are a little off
+    found = replace(solver, max_passes=10).solve(p, features(p), head_kernel(p), None, body, fast=wrong)
+    measured = certify(p, found.delta, tol=1).relative_residual
+    assert found.certificate.relative_residual == pytest.approx(measured, rel=1e-6)
+
+
 def test_sgd_with_kfac_and_adam_approach_the_optimum() -> None:
     p = problem("mlp", ridge=Ridge(5.0, 5.0))
     pre = precondition(p, features(p), draws=None)

@@ -2,9 +2,8 @@
 
 Of one prediction, every output's response to all training targets is one solve and one pass over the data
 (`responses`). A sample's removal then needs its leave-one-out residual e_S^loo = (I − H_SS)⁻¹ e_S: for chosen samples
-from a refit without them (`solved`), for all at once from a surrogate (`estimated`): the kernel averaged over the
-outputs, K ≈ k ⊗ I_C, which gives every output a body of its own and so explains too much. Its ridge strength is
-therefore raised until the leverages add up to tr H, which a few random probes measure well: E ξᵀHξ = tr H.
+from a refit without them (`solved`), for all at once from leverages of a kernel averaged over the outputs
+(`lqf.analysis.surrogate`, `estimated`).
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from lqf.analysis.queries import Queries
 from lqf.analysis.rebuild import Rebuilt
 from lqf.analysis.refit import Refit, body_of, residuals_of
 from lqf.analysis.responses import Responses, Side
+from lqf.analysis.surrogate import PROBES, SURROGATE, Surrogate, sketched_information
 from lqf.analysis.units import Units
-from lqf.curvature.signs import random_signs
 from lqf.errors import LQFError
 from lqf.iterate import Iterate
 from lqf.kernel_ridge import KernelRidge
@@ -36,12 +35,6 @@ from lqf.solution import Level, Solution
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
-TRACE_PROBES = 8
-"""Random sums of all training outputs by which the sum of all leverages is measured."""
-PROBES = 32
-"""Random sums of all validation outputs by which information is sketched."""
-
-SURROGATE = f"leverages by the kernel averaged over the outputs, their sum by {TRACE_PROBES} random probes"
 
 
 @dataclass
@@ -109,16 +102,10 @@ class ByIteration:
         """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw."""
         if queries is None:
             raise LQFError("beside PCG, information is measured on images of its own; give a validation set")
-        side = self._side(queries)
-        v, c = self.problem.inputs.n_views, self.problem.model.n_outputs
-        images = len(side.features) // v
-        signs = random_signs(torch.arange(images), PROBES, c, self.rebuilt.fit.settings.seed).double()
-        p, _ = self.responses.of(side, signs.repeat_interleave(v, 1) / v)  # (k, n, C)
-        left_out, n = self._estimated(units), len(units.ids)
-        change = -(p * left_out.to(p)).view(PROBES, n, -1).sum(-1)
-        squared = units.add_up(change, 1).square().cpu() / images  # (k, U)
+        side, seed = self._side(queries), self.rebuilt.fit.settings.seed
+        found = sketched_information(self.responses, side, self._estimated(units), units, seed)
         note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"
-        return Answer(squared.mean(0), "estimated", note, squared.std(0) / PROBES**0.5)
+        return Answer(found.values, "estimated", note, found.error)
 
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """By a warm-started refit."""
@@ -171,38 +158,16 @@ class ByIteration:
 
     def _estimated(self, units: Units) -> Tensor:
         """(n, C) e^loo of all rows by leverages of the averaged kernel (exact where there is one output)."""
-        return self._leverages(units).leave_out(self._e, self._surrogate_ridge)
+        return self._surrogate.left_out(self._e, units)
 
     @cached_property
-    def _surrogate_ridge(self) -> float:
-        """μ' at which the averaged kernel's leverages, C times Σ λ/(λ+μ'), add up to the measured tr H."""
-        mu, c, lam = self.problem.ridge.head, self.problem.model.n_outputs, self._averaged.lam
-        if c == 1:
-            return mu
-        wanted = self._trace()[0]
-        low, high = mu * 1e-3, mu * 1e6
-        for _ in range(100):
-            middle = (low * high) ** 0.5
-            low, high = (middle, high) if c * float((lam / (lam + middle)).sum()) > wanted else (low, middle)
-        return middle
-
-    def _trace(self) -> tuple[float, float]:
-        """tr H by random probes, and its standard error."""
-        n, c = self.problem.targets.shape
-        signs = random_signs(torch.arange(n), TRACE_PROBES, c, self.rebuilt.fit.settings.seed + 1).double()
-        side = Side(self.problem.inputs, self.rebuilt.features, self.problem.fold)
-        p, _ = self.responses.of(side, signs)
-        traces = (p * signs.to(p)).sum((1, 2))
-        return float(traces.mean()), float(traces.std() / TRACE_PROBES**0.5)
+    def _surrogate(self) -> Surrogate:
+        return Surrogate(self.responses, self._averaged, self.rebuilt.fit.settings.seed)
 
     def _by_leverage(self, units: Units) -> Tensor:
         """(N, C) out-of-sample outputs from `_estimated`."""
         e = self._estimated(units)
         return average_views(self.problem.targets.to(e) - e, self.problem.inputs.n_views).cpu()
-
-    def _leverages(self, units: Units) -> KernelRidge:
-        ridge, groups = self._averaged, units.member.repeat_interleave(self.problem.inputs.n_views)
-        return KernelRidge(ridge.q, ridge.lam, ridge.weights, groups)
 
     @cached_property
     def _averaged(self) -> KernelRidge:

@@ -92,7 +92,7 @@ class ByKFAC(ByIteration):
         delta = torch.cat([start.reshape(-1), fitted.delta.to(problem.targets)])
         proof = Certificate(float("nan"), float("nan"), 0, True, "as fitted")
         solution = Solution(delta, problem.ridge, "kfac", "estimated", proof)
-        responses = Factored(problem, rebuilt.features, rebuilt.head.ridge, None, 1.0, 0, fit.progress, blocks)
+        responses = Factored(problem, rebuilt.features, rebuilt.head.ridge, None, 1.0, 0, fit.progress, blocks=blocks)
         note = f"{FIXED_POINT}; K-FAC in place of H"
         return cls(rebuilt, problem, refit, responses, solution, note, "estimated")
 

@@ -12,6 +12,7 @@ Any weighted sum of outputs of any images is one right-hand side; several are so
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,11 @@ class Responses:
         tol: relative residual of every solve.
         max_products: after which a solve gives up; the residual is returned, whatever it is.
         progress: where to report.
+        fast: the same problem with a faster body, for the products; right-hand sides, residuals and answers are the
+            problem's own.
+        reduction: None: residuals are relative to the right-hand side with the head eliminated. A number: relative to
+            that of head and body together, as a solution's certificate is, and a solve does not end before the former
+            has become this many times smaller, or the head alone might do.
     """
 
     problem: Problem
@@ -62,6 +68,8 @@ class Responses:
     tol: float
     max_products: int = 200
     progress: Progress = SILENT
+    fast: Problem | None = None
+    reduction: float | None = None
 
     @property
     def at_once(self) -> int:
@@ -100,22 +108,47 @@ class Responses:
         with matmul_precision(fast=False):
             pulled = wide.pull(columns(u), side.features)  # (kC, p+1)
             h = self.head.dual(wide.apply(self.features, pulled), mu)  # (n, kC)
-            b = self._side_back(side, u) - self._back(stack(h, len(u)))
+            back = self._in_range(self.problem, lambda: self._side_back(side, u))
+            b = back - self._in_range(self.problem, lambda: self._back(stack(h, len(u))))
+            unit, size = self._units(pulled.unflatten(0, (len(u), -1)), back, b)
             v, residuals = solve_many(
-                self._product,
+                lambda p: self._product(p, self.fast),
                 self._precondition,
                 b,
                 tol=self.tol,
                 max_products=self.max_products,
+                exact=None if self.fast is None else self._product,
+                size=size,
                 progress=self.progress,
             )
-            moved = self.head.residual(columns(self._forward(v)), mu)
-        return stack(h + s.to(h)[:, None] * moved, len(u)), float(residuals.max())
+            moved = self.head.residual(columns(self._in_range(self.problem, lambda: self._forward(v))), mu)
+        return stack(h + s.to(h)[:, None] * moved, len(u)), float((residuals * size / unit).max())
 
-    def _product(self, v: Tensor) -> Tensor:
-        e = self.head.residual(columns(self._forward(v)), self.problem.ridge.head)
-        s = self.problem.weights.double().to(e)[:, None]
-        return self._back(stack(s * e, len(v))) + self.problem.ridge.body * v
+    def _units(self, head: Tensor, body: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """(k,) what residuals are relative to, and what a solve goes by, for right-hand sides of head and body."""
+        reduced = torch.linalg.vector_norm(b, dim=1, dtype=torch.float64).clamp_min(1e-300)
+        if self.reduction is None:
+            return reduced, reduced
+        whole = (head.double().square().sum((1, 2)) + body.double().square().sum(1)).sqrt().clamp_min(1e-300)
+        return whole, torch.minimum(whole, self.reduction * reduced / self.tol)
+
+    def _product(self, v: Tensor, by: Problem | None = None) -> Tensor:
+        problem = by or self.problem
+
+        def pulled() -> Tensor:
+            e = self.head.residual(columns(self._forward(v, problem)), problem.ridge.head)
+            s = problem.weights.double().to(e)[:, None]
+            return self._back(stack(s * e, len(v)), problem) + problem.ridge.body * v
+
+        return self._in_range(problem, pulled)
+
+    @staticmethod
+    def _in_range(problem: Problem, compute: Callable[[], Tensor]) -> Tensor:
+        """What ``compute`` gives when the problem's products stay in the range of their floating-point type."""
+        while not bool(torch.isfinite(out := compute()).all()):
+            if not problem.model.body.retreat():
+                raise FloatingPointError("a product is not finite")
+        return out
 
     def _precondition(self, r: Tensor) -> Tensor:
         if self.curvature is None:
@@ -123,21 +156,23 @@ class Responses:
         damping = self.problem.ridge.body / COHERENCE
         return torch.stack([self.curvature.solve(one, damping) for one in r])
 
-    def _forward(self, v: Tensor) -> Tensor:
+    def _forward(self, v: Tensor, by: Problem | None = None) -> Tensor:
         """J_body v (k, n, C); a batch is fetched once for all k."""
-        out = self.problem.targets.new_empty(len(v), *self.problem.targets.shape)
-        for rows, x in self.problem.inputs.batches():
+        problem = by or self.problem
+        out = problem.targets.new_empty(len(v), *problem.targets.shape)
+        for rows, x in problem.inputs.batches():
             for k, one in enumerate(v):
-                out[k, rows] = self.problem.model.body_apply(x, one, self.problem.fold[rows])
+                out[k, rows] = problem.model.body_apply(x, one, problem.fold[rows])
         return out
 
-    def _back(self, u: Tensor) -> Tensor:
+    def _back(self, u: Tensor, by: Problem | None = None) -> Tensor:
         """J_bodyᵀ u (k, D) for u (k, n, C)."""
-        u = u.to(self.problem.targets)
-        out = u.new_zeros(len(u), self.problem.model.body.size)
-        for rows, x in self.problem.inputs.batches():
+        problem = by or self.problem
+        u = u.to(problem.targets)
+        out = u.new_zeros(len(u), problem.model.body.size)
+        for rows, x in problem.inputs.batches():
             for k, one in enumerate(u):
-                out[k] += self.problem.model.body_adjoint(x, one[rows], self.problem.fold[rows])
+                out[k] += problem.model.body_adjoint(x, one[rows], problem.fold[rows])
         return out
 
     def _side_back(self, side: Side, u: Tensor) -> Tensor:

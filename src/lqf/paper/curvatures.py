@@ -14,6 +14,7 @@ from torch import Tensor
 from lqf.curvature import precondition
 from lqf.curvature.preconditioner import spread
 from lqf.data import Images
+from lqf.objective import Problem
 from lqf.paper.lab import Task
 from lqf.paper.linear import Linear
 from lqf.paper.methods import fit_method
@@ -26,6 +27,7 @@ from lqf.paper.spectrum import (
     loss_curvature,
     preconditioned_curvature,
     problem_curvature,
+    row_curvature,
 )
 from lqf.paper.training import damped
 from lqf.paper.tuned import Network, placed, plain_float32
@@ -54,24 +56,29 @@ def spectrum_of_nlft(
         return _told(largest(product, like, k, tol=TOL, seed=seed, progress=lab.progress))
 
 
-@work("spectrum of lqf", version=2, tol=TOL, damping=Linear.damping, batch_size=Linear.batch_size)
+@work("spectra of lqf", tol=TOL, damping=Linear.damping, batch_size=Linear.batch_size)
 @defaults(Settings, **LQF)
-def spectrum_of_lqf(
-    task: Task, *, k: int, images: int, kfac: bool, settings: dict[str, Any], seed: int = 0
-) -> dict[str, Any]:
-    """Of H/N over head and body, or of P^(−1/2) H P^(−1/2) with P as the paper's mode has it (`lqf.paper.linear`)."""
+def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
+    """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P as the paper's mode has it (`lqf.paper.linear`)."""
     lab, part = task.lab, _some(task, images)
     net = copy.deepcopy(lab.network(leaky=True))
     posed = Posed.of(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings})
-    problem, s = posed.fit.engine.measured(posed.problem), posed.fit.settings
+    problem, s = posed.measured, posed.fit.settings
+    how: dict[str, Any] = {"tol": TOL, "seed": seed, "progress": lab.progress}
     with matmul_precision(fast=False):
-        product = problem_curvature(problem)
-        if kfac:
-            options = {"draws": s.draws, "seed": s.seed, "progress": lab.progress}
-            made = precondition(posed.problem, posed.ready.pooled.features, **options)
-            rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
-            product = preconditioned_curvature(problem, made, damped(problem, made, rho))
-        return _told(largest(product, problem.zero(), k, tol=TOL, seed=seed, progress=lab.progress))
+        plain = _plain(problem, k, how)
+        made = precondition(posed.problem, posed.pooled.features, draws=s.draws, seed=s.seed, progress=lab.progress)
+        rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
+        product = preconditioned_curvature(problem, made, damped(problem, made, rho))
+        return {"lqf": _told(plain), "kfac": _told(largest(product, problem.zero(), k, **how))}
+
+
+def _plain(problem: Problem, k: int, how: dict[str, Any]) -> Spectrum:
+    """Of H/N; by its rows, whose vectors are far shorter, where there is one ridge strength."""
+    if problem.ridge.head != problem.ridge.body:
+        return largest(problem_curvature(problem), problem.zero(), k, **how)
+    product, like, decay = row_curvature(problem)
+    return largest(product, like, k, **how).shifted(decay, problem.size)
 
 
 def cross_entropy_curvature(network: Network, images: Images) -> tuple[Product, Tensor]:

@@ -6,7 +6,8 @@ derivative by their outputs f,
     dδ*/dτ = −H⁻¹ M δ*,     dV/dτ = −⟨H⁻¹ J_xᵀu, M δ*⟩ = −⟨P, e⟩,     P = (uᵀJ_x) H⁻¹ Jᵀ S,
 
 because Mδ* = JᵀSe at the optimum, e being the training residuals. P is one more linear solve with the same matrix
-(`lqf.analysis.responses`), so the exact slope costs about as much as the solution itself.
+(`lqf.analysis.responses`), so the exact slope costs about as much as the solution itself. Products of both are fast
+ones; right-hand sides, residuals e and P, and the residuals of the solves are measured by exact passes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from lqf.targets import encode, error_rate
 STRIDE, CLOSE, FLAT = 10.0, 0.3, 5e-3
 """Factor between weight decays while the slope keeps its sign; how well log λ is found after that; and the relative
 slope dV/dτ/V from which on there is nothing to gain."""
+REDUCTION = 0.1
+"""Of the body's residual, in the solve for a slope, at the least."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Tried:
         error: share of wrong predictions on the validation images.
         passes: over the training data, for the solution.
         residual: relative residual of the solution.
+        slope_residual: relative residual of the solve for the slope.
     """
 
     scale: float
@@ -49,6 +53,7 @@ class Tried:
     error: float
     passes: int
     residual: float
+    slope_residual: float
 
 
 @dataclass
@@ -64,7 +69,7 @@ class Search:
 
     posed: Posed
     validation: Images
-    tol: float = 1e-4
+    tol: float = 1e-2
     max_products: int = 100
     tried: list[Tried] = field(default_factory=list)
     _start: Tensor | None = None
@@ -79,41 +84,35 @@ class Search:
         targets = encode(labels, len(self.validation.samples.classes), posed.fit.settings.alpha)
         gap = outputs - targets.to(outputs)
         proof = solution.certificate
-        found = Tried(
-            scale,
-            float(gap.square().sum() / 2 / len(gap)),
-            self._slope(posed, solution.delta, gap / len(gap)),
-            error_rate(outputs, labels),
-            proof.passes,
-            proof.relative_residual,
-        )
+        slope, worst = self._slope(posed, solution.delta, gap / len(gap))
+        loss, error = float(gap.square().sum() / 2 / len(gap)), error_rate(outputs, labels)
+        found = Tried(scale, loss, slope, error, proof.passes, proof.relative_residual, worst)
         self.tried.append(found)
         return found
 
-    def _slope(self, posed: Posed, delta: Tensor, u: Tensor) -> float:
-        """−⟨P, e⟩ for the derivative u (N, C) of V by the validation outputs."""
-        problem, pooled, v = posed.fit.engine.measured(posed.problem), posed.ready.pooled, self.validation.n_views
+    def _slope(self, posed: Posed, delta: Tensor, u: Tensor) -> tuple[float, float]:
+        """−⟨P, e⟩ for the derivative u (N, C) of V by the validation outputs, and the residual of its solve."""
+        problem, v = posed.measured, self.validation.n_views
         responses = Responses(
             problem,
-            pooled.features,
-            pooled.head.ridge,
+            posed.pooled.features,
+            posed.pooled.head.ridge,
             posed.curvature,
             self.tol,
             self.max_products,
             posed.fit.progress,
+            posed.fast,
+            REDUCTION,
         )
         with matmul_precision(fast=False):
-            p, _ = responses.of(self._side, (u / v).repeat_interleave(v, 0)[None])
+            p, worst = responses.of(self._side, (u / v).repeat_interleave(v, 0)[None])
             e = problem.residuals(delta).double()
-        return -float((p[0].to(e) * e).sum())
+        return -float((p[0].to(e) * e).sum()), worst
 
     @cached_property
     def _side(self) -> Side:
         """The validation images with their features, which no weight decay changes."""
-        fit = self.posed.fit
-        inputs = fit._inputs(self.validation, fit.preprocess)
-        inputs.batch_size = fit.inputs.batch_size
-        return Side(inputs, torch.cat([self.posed.problem.model.body.value(x) for _, x in inputs.batches()]))
+        return self.posed.side(self.validation)
 
 
 def descend(

@@ -35,7 +35,6 @@ _ADAM_SHORT = product(learning_rate=(1e-3, 1e-4), weight_decay=(1e-5,), augment=
 _ONE_SGD = product(learning_rate=(0.01,), weight_decay=(1e-4,), augment=("crop",))
 _ONE_KFAC = product(learning_rate=(0.1,), weight_decay=(1e-4,), augment=("crop",))
 _ONE_ADAM = product(learning_rate=(1e-3,), weight_decay=(1e-5,), augment=("none",))
-_FEW = product(learning_rate=RATES, weight_decay=(1e-4,), augment=("crop",))
 _MSE_RATES = (0.1, 0.05, 0.01, 0.001, 1e-4)
 
 
@@ -104,7 +103,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
         "quick": _short(0.001, bn="eval", loss="mse"),
     },
     # data in steps, where NLFT is trained many times, and its curvature after training
-    "online": {"paper": _SGD, "short": _FEW, "quick": _ONE_SGD},
+    "online": {"paper": _SGD, "short": _short(0.02, 0.01, 0.001), "quick": _ONE_SGD},
     "eigenvalues": dict.fromkeys(("paper", "short", "quick"), _ONE_SGD),
     # best effective learning rate η/((1−m)b)
     "robustness": {

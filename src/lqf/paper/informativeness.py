@@ -1,23 +1,26 @@
-"""How informative every training image is, and what becomes of the test error without the most or least informative."""
+"""How informative every training image is, and what becomes of the test error without the most or least informative.
+
+Two kinds of cells, so that none takes long: the ranking with the errors that follow it, and errors of random images,
+which need no ranking. Where the solution is exact the latter cost nothing and are part of the former.
+"""
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 import torch
 
-from lqf.analysis import Analysis, Queries
-from lqf.analysis.by_kernel import ByKernel
-from lqf.data import select_images, with_views
-from lqf.paper.exact import Ours
+from lqf.data import Images, select_images
 from lqf.paper.lab import Task
+from lqf.paper.removal import FITTED, PROBED, ByKernels, random_orders, removal
 from lqf.paper.works import defaults, work
 from lqf.settings import Settings
 
 VALIDATION = 0.25
 """Share of every class's training images on which information is measured; the model is not fitted on them."""
+MOST_PAIRS = 4000
+"""(Image, output) pairs up to which the kernel of all of them is made and everything is exact."""
 
 
 def held_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
@@ -30,43 +33,64 @@ def held_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     return out
 
 
-@work("informativeness", validation=VALIDATION)
-@defaults(Settings, views="none", loo="none")
-def informativeness(
-    task: Task, *, shares: list[float], repeats: int, settings: dict[str, Any], seed: int = 0
-) -> dict[str, Any]:
-    """F-SI of every training image on held-out ones, and test errors by refits without shares of the images.
-
-    `curve` drops images in the order of their information in the presence of all, as the paper does; `again`, where the
-    kernel makes it cheap, measures information anew as images leave.
-    """
-    lab = task.lab
+def parted(task: Task, seed: int) -> tuple[Images, Images]:
+    """Training images to fit on, and those held out of them."""
     apart = held_out(task.train.samples.labels, VALIDATION, seed)
-    part, validation = task.some(np.flatnonzero(~apart)), select_images(task.train, apart)
-    given = {"seed": seed, "views": "none", "loo": "none", **settings}
-    net = copy.deepcopy(lab.network(leaky=True))
-    model = Ours.fit(net, part.train, lab.preprocess, device=lab.device, progress=lab.progress, **given)
-    analysis = Analysis.of(model.fitted, part.train, Settings(**given), lab.device, progress=lab.progress)
-    seen, test = (Queries.of(with_views(i, model.fitted.preprocess)) for i in (validation, task.test))
-    information = analysis.information(seen)
-    order = information.values.argsort(stable=True)
-    curve = analysis.curve(test, least=order, most=order.flip(0), shares=shares, repeats=repeats, seed=seed)
+    return select_images(task.train, ~apart), select_images(task.train, apart)
+
+
+def solver_for(task: Task, seed: int = 0) -> str:
+    """Exact ("dense") where there are few (image, output) pairs, else "pcg"; two classes have one output."""
+    images, outputs = len(parted(task, seed)[0]), len(task.classes) if len(task.classes) > 2 else 1
+    return "dense" if images * outputs <= MOST_PAIRS else "pcg"
+
+
+@work("informativeness", version=2, validation=VALIDATION, **PROBED)
+@defaults(Settings, **FITTED)
+def informativeness(
+    task: Task, *, solver: str, shares: list[float], draws: int, settings: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    """F-SI of every training image on held-out ones, and test errors without the most or the least informative.
+
+    Images leave in the order of their information in the presence of all, as in the paper; `again`, where the solution
+    is exact, measures information anew as images leave. With ``draws`` there are errors of random orders, too.
+    """
+    images, validation = parted(task, seed)
+    model = removal(task, images, solver, {"seed": seed, **settings})
+    information = model.information(validation)
+    order, shares = information.values.argsort(stable=True), [0.0, *shares]
+    orders = {"least": order, "most": order.flip(0)}
     again = None
-    if isinstance(analysis.method, ByKernel):
-        least, most = (analysis.leaving(seen, most=m) for m in (False, True))
-        again = analysis.curve(test, least=least, most=most, shares=shares, repeats=1, seed=seed).to_dict()
+    if isinstance(model, ByKernels):
+        again = {w: model.errors(model.leaving(validation, most=w == "most"), shares) for w in orders}
+    curves = {way: model.errors(o, shares) for way, o in orders.items()}
     return {
-        "test_error": curve.least[0],
-        "n": len(part.train),
+        "test_error": curves["least"][0],
+        "n": len(images),
         "validation": len(validation),
         "level": information.level,
         "note": information.note,
-        "ids": list(analysis.ids),
+        "ids": list(model.units.ids),
         "information": information.values.tolist(),
         "standard_error": _listed(information.standard_error),
-        "curve": curve.to_dict(),
+        "shares": shares,
+        **curves,
+        "random": [model.errors(o, shares) for o in random_orders(len(images), draws, seed)],
         "again": again,
+        **model.told(),
     }
+
+
+@work("removal at random", validation=VALIDATION)
+@defaults(Settings, **FITTED)
+def removal_at_random(
+    task: Task, *, solver: str, shares: list[float], draws: int, settings: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    """Test errors without random training images, in ``draws`` orders; the model is that of `informativeness`."""
+    images, _ = parted(task, seed)
+    model, shares = removal(task, images, solver, {"seed": seed, **settings}), [0.0, *shares]
+    random = [model.errors(order, shares) for order in random_orders(len(images), draws, seed)]
+    return {"test_error": random[0][0], "n": len(images), "shares": shares, "random": random, **model.told()}
 
 
 def _listed(values: torch.Tensor | None) -> list[float] | None:

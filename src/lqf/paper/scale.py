@@ -36,10 +36,10 @@ class Scale:
     pool_channels: int = 256
     shots: tuple[int | None, ...] = (1, 2, 5, 10, 20, None)
     draws: int = 3
-    steps: int = 5
+    steps: int = 4
     eigenvalues: int = 20
     curvature_images: int = 128
-    shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
 
     def epochs_for(self, n: int, batch_size: int = 28) -> int:
         """Epochs on n images: as many as make `least_steps` steps, `epochs` at the least."""
@@ -50,7 +50,13 @@ class Scale:
         return {"name": self.name, "epochs": self.epochs, "least_steps": self.least_steps}
 
 
-PAPER = Scale("paper", draws=5, eigenvalues=50, curvature_images=256)
+PAPER = Scale(
+    "paper",
+    draws=5,
+    eigenvalues=50,
+    curvature_images=256,
+    shares=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+)
 SHORT = Scale("short", epochs=25, shots=(1, 5, 20, None), draws=2)
 QUICK = Scale(
     "quick",

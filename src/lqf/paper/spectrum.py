@@ -8,7 +8,7 @@ its preconditioner, P^(−1/2) H P^(−1/2), whose spread decides how soon an it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lqf.curvature import Preconditioner
 from lqf.errors import LQFError, MissingDependency
-from lqf.objective import Problem
+from lqf.objective import Problem, constant
 from lqf.progress import SILENT, Progress
 
 Product = Callable[[Tensor], Tensor]
@@ -37,6 +37,10 @@ class Spectrum:
     values: tuple[float, ...]
     size: int
     products: int
+
+    def shifted(self, by: float, size: int) -> Spectrum:
+        """Of A + by·I, where A is the same matrix among ``size`` directions, all others of which it maps to zero."""
+        return replace(self, values=tuple(v + by for v in self.values), size=size)
 
     @property
     def condition(self) -> float:
@@ -69,8 +73,9 @@ def largest(
             return product(torch.as_tensor(np.ascontiguousarray(v), dtype=like.dtype).to(like.device)).cpu().numpy()
 
         operator = LinearOperator((len(like), len(like)), matvec=act, dtype=kind)
+        basis = min(len(like), max(20, 3 * k // 2))  # its vectors are made orthogonal on the CPU: not more than needed
         start = np.random.default_rng(seed).standard_normal(len(like)).astype(kind)
-        values = eigsh(operator, k=k, which="LA", tol=tol, v0=start, return_eigenvectors=False)
+        values = eigsh(operator, k=k, which="LA", ncv=basis, tol=tol, v0=start, return_eigenvectors=False)
     return Spectrum(tuple(sorted(map(float, values), reverse=True)), len(like), made)
 
 
@@ -103,6 +108,28 @@ def problem_curvature(problem: Problem) -> Product:
     """H/N: the mean form, comparable with a mean loss."""
     total = float(problem.weights.sum())
     return lambda v: problem.product(v) / total
+
+
+def row_curvature(problem: Problem) -> tuple[Product, Tensor, float]:
+    """√S JJᵀ √S/N over all (row, output) pairs, a vector of its size, and λ = μ/N.
+
+    With one ridge strength its eigenvalues plus λ are those of H/N (all others of H/N are λ), and its vectors are as
+    long as there are outputs, not weights.
+    """
+    if problem.ridge.head != problem.ridge.body:
+        raise LQFError("the spectrum by rows needs one ridge strength for head and body; take `problem_curvature`")
+    model, total = problem.model, float(problem.weights.sum())
+    root = problem.weights.sqrt()[:, None]
+
+    def product(v: Tensor) -> Tensor:
+        u, pulled, out = root * v.view_as(problem.targets), problem.zero(), torch.empty_like(problem.targets)
+        for rows, x in problem.inputs.batches():
+            pulled += model.adjoint(x, constant(u[rows]), problem.fold[rows])
+        for rows, x in problem.inputs.batches():
+            out[rows] = model.apply(x, pulled, problem.fold[rows])[1]
+        return (root * out).reshape(-1) / total
+
+    return product, torch.zeros_like(problem.targets).reshape(-1), problem.ridge.head / total
 
 
 def preconditioned_curvature(

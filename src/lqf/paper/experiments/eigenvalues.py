@@ -33,14 +33,14 @@ LABELS = {
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """Four spectra per data set."""
+    """Four spectra per data set; those around the same linearisation are one cell."""
     made = []
     for task in tasks:
         images = min(scale.curvature_images, len(task.train))
         k = {"k": min(scale.eigenvalues, most(images, len(task.classes))), "images": images}
         tuned = {"epochs": scale.epochs_for(len(task.train)), **grid("eigenvalues", scale.name)[0]}
         made += [Cell("spectrum of nlft", task.name, {**k, "settings": s}) for s in (None, tuned)]
-        made += [Cell("spectrum of lqf", task.name, {**k, "kfac": b, "settings": PAPER_MODE}) for b in (False, True)]
+        made.append(Cell("spectra of lqf", task.name, {**k, "settings": PAPER_MODE}))
     return made
 
 
@@ -76,7 +76,7 @@ def summarise(results: Results) -> Summary:
 
 def _of(results: Results, name: str) -> dict[str, dict[str, Any]]:
     nlft = results.where(work="spectrum of nlft", data=name)
-    lqf = results.where(work="spectrum of lqf", data=name)
+    lqf = results.where(work="spectra of lqf", data=name)[0].result
 
     def one(done: Sequence[Done], is_it: Any) -> dict[str, Any]:
         return next(d.result for d in done if is_it(d.params))
@@ -84,8 +84,8 @@ def _of(results: Results, name: str) -> dict[str, dict[str, Any]]:
     return {
         "initial": one(nlft, lambda p: p["settings"] is None),
         "tuned": one(nlft, lambda p: p["settings"] is not None),
-        "lqf": one(lqf, lambda p: not p["kfac"]),
-        "kfac": one(lqf, lambda p: p["kfac"]),
+        "lqf": lqf["lqf"],
+        "kfac": lqf["kfac"],
     }
 
 

@@ -17,7 +17,7 @@ WHOLE = True
 EACH, CLASSES, SIDE = 6, 3, 112
 """Images at each end of a row, classes that have a row of their own, pixels of an image."""
 
-cells = summarization.cells
+cells = summarization.rankings
 
 Ends = list[tuple[int, float]]
 """Positions among the task's training images, and their F-SI."""
@@ -25,7 +25,8 @@ Ends = list[tuple[int, float]]
 
 def summarise(results: Results) -> Summary:
     """Rows of images at both ends, per data set."""
-    rows = {t.name: ends(t, next(d.result for d in results if d.cell.data == t.name)) for t in results.tasks}
+    results_of = {t.name: results.where(work="informativeness", data=t.name)[0].result for t in results.tasks}
+    rows = {t.name: ends(t, results_of[t.name]) for t in results.tasks}
     tasks = {t.name: t for t in results.tasks}
     table = tuple(
         (name, of, _named(tasks[name], most), _named(tasks[name], least))
@@ -44,9 +45,16 @@ def summarise(results: Results) -> Summary:
         (
             "F-SI: the mean squared change of the outputs on held-out images when the image is left out; "
             "classes with a row of their own are those whose images tell most on average.",
+            *(f"{name}: {_how(r)}" for name, r in results_of.items()),
         ),
         size=(12.0, 1.2 * lines + 0.6 * len(rows)),
     )
+
+
+def _how(result: dict[str, Any]) -> str:
+    """How exact the ranking is."""
+    note = f" ({result['note']})" if result["level"] == "estimated" else ""
+    return f"{result['n']} images, F-SI on {result['validation']} others, {result['level']}{note}."
 
 
 def ends(task: Task, result: dict[str, Any]) -> dict[str, tuple[Ends, Ends]]:

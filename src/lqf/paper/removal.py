@@ -1,0 +1,194 @@
+"""Which images tell how much, and what becomes of the test error without some of them: exactly, or by solves.
+
+Where the kernel of all (image, output) pairs fits, both are exact (`lqf.analysis.by_kernel`). Elsewhere information is
+sketched by random probes (`lqf.analysis.surrogate`), and every error is that of a real solution without the images,
+with fast products over kept activations, each from where the last one ended.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from lqf.analysis import Analysis, Information, Queries
+from lqf.analysis.curve import kept
+from lqf.analysis.responses import Responses, Side
+from lqf.analysis.surrogate import PROBES, SURROGATE, Surrogate, sketched_information
+from lqf.analysis.units import Units
+from lqf.data import Images, with_views
+from lqf.paper.exact import Ours
+from lqf.paper.lab import Task
+from lqf.paper.posed import LQF, Posed
+from lqf.precision import matmul_precision
+from lqf.settings import Settings
+from lqf.solution import Solution
+from lqf.solvers.pcg import REDUCTION
+from lqf.targets import error_rate
+
+TOL = 1e-2
+"""Relative residual of every solution here, measured by exact passes."""
+PROBE_TOL, PROBE_PRODUCTS = 0.1, 12
+"""Of the probes' solves: their own randomness, a quarter of every value, is far larger. And products after which each
+ends in any case; the worst residual is told."""
+
+
+FITTED: dict[str, Any] = {**LQF, "tol": TOL, "max_passes": 100}
+"""What every fit here is told, but for its solver."""
+PROBED: dict[str, Any] = {"probes": PROBES, "probe_tol": PROBE_TOL, "probe_products": PROBE_PRODUCTS}
+
+
+class Removal(Protocol):
+    """A model of some training images, and what it would be without more of them."""
+
+    @property
+    def units(self) -> Units:
+        """The images that may leave."""
+        ...
+
+    def information(self, validation: Images) -> Information:
+        """F-SI of every image on ``validation``."""
+        ...
+
+    def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
+        """Test error after images have left in this order, up to each of these ascending shares."""
+        ...
+
+    def told(self) -> dict[str, Any]:
+        """How exact the errors are: JSON values."""
+        ...
+
+
+def removal(task: Task, images: Images, solver: str, settings: dict[str, Any]) -> Removal:
+    """Fit ``images``; errors are those on the task's test images.
+
+    Args:
+        task: the data set.
+        images: those of its training images that the model is fitted on.
+        solver: "dense": exact; "pcg": by solves.
+        settings: of the fit.
+    """
+    lab, net = task.lab, copy.deepcopy(task.lab.network(leaky=True))
+    given = {**FITTED, "solver": solver, **settings}
+    if solver == "dense":
+        model = Ours.fit(net, images, lab.preprocess, device=lab.device, progress=lab.progress, **given)
+        analysis = Analysis.of(model.fitted, images, Settings(**given), lab.device, progress=lab.progress)
+        return ByKernels(analysis, Queries.of(with_views(task.test, model.fitted.preprocess)))
+    posed = Posed.of(net, images, lab.preprocess, lab.device, progress=lab.progress, **given)
+    return BySolves(posed, task.test)
+
+
+@dataclass(eq=False)
+class ByKernels:
+    """Exact, from the kernel."""
+
+    analysis: Analysis
+    test: Queries
+
+    @property
+    def units(self) -> Units:
+        """The images."""
+        return self.analysis.units
+
+    def information(self, validation: Images) -> Information:
+        """Exact."""
+        return self.analysis.information(self._seen(validation))
+
+    def leaving(self, validation: Images, *, most: bool) -> Tensor:
+        """The order of leaving when information is measured again, in 20 parts, as images leave."""
+        return self.analysis.leaving(self._seen(validation), most=most)
+
+    def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
+        """By exact refits."""
+        method, units = self.analysis.method, self.units
+        return [error_rate(method.refitted(self.test, kept(units, order, s)), self.test.labels) for s in shares]
+
+    def told(self) -> dict[str, Any]:
+        """Nothing is left to tell."""
+        return {"refits": "exact", "residual": None, "passes": None}
+
+    def _seen(self, validation: Images) -> Queries:
+        return Queries.of(with_views(validation, self.analysis.rebuilt.fit.preprocess))
+
+
+@dataclass(eq=False)
+class BySolves:
+    """By conjugate gradients with fast products.
+
+    Attributes:
+        posed: the problem of all images.
+        test: labelled images.
+        worst: the largest relative residual of a solution so far.
+        passes: over the training images, of all solutions so far.
+    """
+
+    posed: Posed
+    test: Images
+    worst: float = 0.0
+    passes: int = 0
+
+    @cached_property
+    def units(self) -> Units:
+        """The images."""
+        return Units.of(self.posed.fit.images.samples.ids)
+
+    @cached_property
+    def whole(self) -> Solution:
+        """Of all images."""
+        return self._solved(self.posed, None)
+
+    def information(self, validation: Images) -> Information:
+        """Sketched: E (ξᵀ(f − f₋ᵢ))² = ‖f − f₋ᵢ‖² over random signs ξ, with estimated leverages."""
+        posed, seed = self.posed, self.posed.fit.settings.seed
+        solves = Responses(
+            posed.fast,
+            posed.pooled.features,
+            posed.pooled.head.ridge,
+            posed.curvature,
+            PROBE_TOL,
+            PROBE_PRODUCTS,
+            posed.fit.progress,
+            reduction=REDUCTION,
+        )
+        averaged = posed.averaged().factorise(posed.ridge.body / posed.ridge.head)
+        with matmul_precision(fast=False):
+            e = posed.measured.residuals(self.whole.delta).double()
+        left_out = Surrogate(solves, averaged, seed).left_out(e, self.units)
+        side = posed.side(validation)
+        side = Side(side.inputs.in_batches(posed.fast.inputs.batch_size), side.features)
+        found = sketched_information(solves, side, left_out, self.units, seed)
+        note = f"{PROBES} random probes, solved to {found.residual:.1g}; {SURROGATE}"
+        return Information(found.values, found.error, self.units, "estimated", note)
+
+    def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
+        """By solutions, each from where the last one ended."""
+        out, start = [], self.posed.body(self.whole)
+        for share in shares:
+            part, solution = self.posed, self.whole
+            if share > 0:
+                part = self.posed.among(kept(self.units, order, share))
+                solution = self._solved(part, start)
+            start = part.body(solution)
+            out.append(part.error(self.test, solution))
+        return out
+
+    def told(self) -> dict[str, Any]:
+        """The worst residual, and all passes."""
+        return {"refits": "solved", "residual": self.worst, "passes": self.passes}
+
+    def _solved(self, posed: Posed, start: Tensor | None) -> Solution:
+        solution = posed.solve(start)
+        self.worst = max(self.worst, solution.certificate.relative_residual)
+        self.passes += solution.certificate.passes
+        return solution
+
+
+def random_orders(n: int, draws: int, seed: int) -> list[Tensor]:
+    """So many orders of n images."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randperm(n, generator=generator) for _ in range(draws)]

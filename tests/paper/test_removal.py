@@ -1,0 +1,147 @@
+"""Images that leave: solves with fast products against the kernel's exact refits, and the sketched ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fits import CPU, data, network, opened
+from lqf.fast.keeping import keep_within
+from lqf.objective import without_weight
+from lqf.paper import informativeness as informative
+from lqf.paper.experiment import Done, Results
+from lqf.paper.experiments import influence, summarization
+from lqf.paper.lab import Lab, Task
+from lqf.paper.removal import PROBE_TOL, TOL, ByKernels, BySolves, random_orders, removal
+from lqf.paper.scale import Scale
+
+EXACT: dict[str, Any] = {
+    "dtype": "float64",
+    "tol": 1e-11,
+    "max_passes": 400,
+    "draws": None,
+    "weight_decay": 1.0,
+    "body_weight_decay": 50.0,
+}
+SHARES = [0.0, 0.25, 0.5]
+
+
+@pytest.fixture
+def vectors() -> Task:
+    lab = Lab(network(), device=CPU, size=8)
+    train, test = data(40, signal=0.5), data(60, signal=0.5, seed=1)
+    return Task("small", lab, opened(*train, lab.preprocess), opened(*test, lab.preprocess))
+
+
+def both(task: Task, **settings: Any) -> tuple[ByKernels, BySolves]:
+    images, _ = informative.parted(task, 0)
+    made = [removal(task, images, solver, {**EXACT, **settings}) for solver in ("dense", "pcg")]
+    assert isinstance(made[0], ByKernels)
+    assert isinstance(made[1], BySolves)
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["", "kept activations"])
+@pytest.mark.parametrize("head", ["random", "crossfit"])
+def test_solutions_without_images_are_the_exact_refits(vectors: Task, head: str, kept: bool) -> None:
+    exact, solved = both(vectors, head=head)
+    if kept:
+        assert keep_within(solved.posed.fast, 1 << 28) == len(solved.posed.problem.targets)
+    start = solved.posed.body(solved.whole)
+    for keep in (torch.arange(0, 30, 2), torch.arange(3, 29)):
+        part = solved.posed.among(keep)
+        for begin in (None, start):
+            outputs = part.outputs(vectors.test, part.solve(begin))
+            expected = exact.analysis.method.refitted(exact.test, keep)
+            assert float((outputs - expected).norm() / expected.norm()) < 1e-8
+    for order in random_orders(30, 2, 0):
+        assert solved.errors(order, SHARES) == exact.errors(order, SHARES)
+    assert 0 < solved.worst <= 1e-11
+    assert solved.passes > 20
+
+
+def test_to_the_usual_tolerance_errors_differ_by_little(vectors: Task) -> None:
+    exact, solved = both(vectors, head="random", tol=TOL)
+    order = random_orders(30, 1, 1)[0]
+    gaps = np.array(solved.errors(order, SHARES)) - np.array(exact.errors(order, SHARES))
+    assert np.abs(gaps).max() <= 2 / 60
+    assert solved.told() == {"refits": "solved", "residual": solved.worst, "passes": solved.passes}
+    assert 1e-4 < solved.worst <= TOL
+
+
+def test_curvature_of_a_part_is_that_of_its_share(vectors: Task) -> None:
+    _, solved = both(vectors)
+    posed = solved.posed
+    half = posed.among(torch.arange(0, 30, 2)).curvature
+    assert posed.curvature is not None
+    assert half is not None
+    v = torch.randn_like(posed.problem.zero_body())
+    torch.testing.assert_close(half.solve(v, 3.0), 2 * posed.curvature.solve(v, 6.0))
+
+
+def test_the_whole_problem_is_left_as_it_was(vectors: Task) -> None:
+    _, solved = both(vectors)
+    before = solved.posed.problem.weights.clone()
+    part = solved.posed.among(torch.arange(10))
+    assert torch.equal(solved.posed.problem.weights, before)
+    assert part.problem.weights.count_nonzero() == part.fast.weights.count_nonzero() == 10
+    expected = without_weight(solved.posed.problem, torch.arange(10)).weights
+    assert torch.equal(part.problem.weights, expected)
+
+
+def test_the_sketched_ranking_is_close_to_the_exact_one(vectors: Task) -> None:
+    exact, solved = both(vectors, head="random", tol=TOL)
+    _, validation = informative.parted(vectors, 0)
+    truth, found = exact.information(validation), solved.information(validation)
+    assert (truth.level, found.level) == ("exact", "estimated")
+    assert found.standard_error is not None
+    ranks = np.stack([i.values.argsort().argsort().numpy() for i in (truth, found)])
+    assert np.corrcoef(ranks)[0, 1] > 0.8
+    residual = float(found.note.partition("solved to ")[2].partition(";")[0])
+    assert 0 < residual <= PROBE_TOL
+    off = (found.values - truth.values).abs() / found.standard_error
+    assert float(off.median()) < 3
+
+
+def test_two_classes_have_one_output_and_large_tasks_are_solved(vectors: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert informative.solver_for(vectors) == "dense"
+    monkeypatch.setattr(informative, "MOST_PAIRS", 30 * 3 - 1)
+    assert informative.solver_for(vectors) == "pcg"
+    lab = vectors.lab
+    two = Task("two", lab, opened(*data(40, 2), lab.preprocess), opened(*data(10, 2, seed=1), lab.preprocess))
+    assert informative.solver_for(two) == "dense"
+
+
+def test_the_page_of_a_task_that_is_solved(
+    task: Task, tiny: Scale, monkeypatch: pytest.MonkeyPatch, carried_out: Callable[..., Any], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(informative, "MOST_PAIRS", 0)
+    cells = summarization.cells([task], tiny)
+    assert [(c.work, c.params["draws"]) for c in cells] == [("informativeness", 0), ("removal at random", 1)]
+    assert influence.cells([task], tiny) == cells[:1]
+    carried_out("summarization")
+    page = (tmp_path / "README.md").read_text()
+    assert "the ranking is estimated (32 random probes, solved to" in page
+    assert "refits are solutions of the whole model with a measured relative residual of" in page
+
+
+def test_random_curves_of_both_kinds_of_cells_are_joined(task: Task, tiny: Scale) -> None:
+    ranked = {"n": 9, "level": "estimated", "note": "", "shares": [0.0, 0.5], "least": [0.1, 0.2], "most": [0.1, 0.4]}
+    ranked |= {"random": [], "again": None, "residual": 0.008, "passes": 30, "ids": [], "information": []}
+    alone = {"random": [[0.1, 0.3], [0.1, 0.5]], "residual": 0.009, "passes": 12}
+    cells = {"informativeness": ranked, "removal at random": alone}
+    done = [Done(c, cells[c.work], 1.0) for c in _cells(task, tiny)]
+    told = summarization.curves(Results([task], tiny, done), task.name)
+    assert told["random"] == pytest.approx([0.1, 0.4])
+    assert told["random_deviation"] == pytest.approx([0.0, 0.02**0.5])
+    assert (told["residual"], told["passes"], told["draws"]) == (0.009, 42, 2)
+
+
+def _cells(task: Task, scale: Scale) -> list[Any]:
+    exact = summarization.cells([task], scale)[0]
+    return [exact, type(exact)("removal at random", task.name, dict(exact.params))]
