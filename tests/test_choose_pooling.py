@@ -17,6 +17,7 @@ from lqf.choose_pooling import OWN, candidates
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
 from lqf.featured import Featured
+from lqf.linearize import linearized_body
 from lqf.pooling import BilinearPool, ChannelMoment
 
 
@@ -117,11 +118,14 @@ def test_what_was_given_is_no_choice() -> None:
 
 
 @pytest.mark.parametrize("linearize", ["all", "deep"])
-@pytest.mark.parametrize("channels", [3, 256])
-def test_dense_and_pcg_agree(linearize: str, channels: int) -> None:
+@pytest.mark.parametrize(("channels", "linearised"), [(3, False), (3, True), (256, False)])
+def test_dense_and_pcg_agree(linearize: str, channels: int, linearised: bool) -> None:
     params = {"pooling": "bilinear", "pool_channels": channels, "linearize": linearize, **FIXED}
+    params["linearize_reduction"] = linearised
     x, y = textures(24)
     dense = fitted(x, y, **params)
+    names = linearized_body(dense.fitted_.backbone.body, linearize)[1].layout.names
+    assert ("pool.reduce.weight" in names) == linearised
     pcg = fitted(x, y, solver="pcg", tol=1e-9, max_passes=300, **params)
     assert dense.fitted_.backbone.features == (6 if channels == 3 else 21)
     assert pcg.report_["converged"]
@@ -129,10 +133,11 @@ def test_dense_and_pcg_agree(linearize: str, channels: int) -> None:
     np.testing.assert_allclose(pcg.decision_function(new), dense.decision_function(new), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("channels", [3, 256])
-def test_a_saved_model_comes_back(tmp_path: Path, channels: int) -> None:
+@pytest.mark.parametrize("moves", [{}, {"relinearize": 1, "loo": "none"}], ids=["as it is", "moved"])
+@pytest.mark.parametrize(("channels", "linearised"), [(3, False), (3, True), (256, False), (256, True)])
+def test_a_saved_model_comes_back(tmp_path: Path, channels: int, linearised: bool, moves: dict[str, Any]) -> None:
     x, y = textures(24)
-    model = fitted(x, y, pooling="bilinear", pool_channels=channels)
+    model = fitted(x, y, pooling="bilinear", pool_channels=channels, linearize_reduction=linearised, **moves)
     model.save(tmp_path / "run")
     loaded = LQFClassifier.load(tmp_path / "run", backbone=network(), device="cpu")
     new = textures(10, seed=3)[0]
@@ -140,7 +145,8 @@ def test_a_saved_model_comes_back(tmp_path: Path, channels: int) -> None:
     assert loaded.report_ == model.report_
     pool = loaded.fitted_.backbone.body.get_submodule("pool")
     assert isinstance(pool, BilinearPool)
-    assert (pool.reduction is None) == (channels == 256)
+    assert (pool.rows is None) == (channels == 256)
+    assert (pool.reduce is not None) == (linearised and channels == 3)
 
 
 def test_the_reduction_is_that_of_the_weighted_moment() -> None:

@@ -142,6 +142,31 @@ def test_it_is_linearised_like_any_layer() -> None:
     assert float((u * dz).sum()) == pytest.approx(float(body.pull(x, u) @ v), rel=1e-10)
 
 
+def test_the_reduction_can_be_a_weight() -> None:
+    rows = torch.randn(4, 6)
+    parts = [torch.nn.Conv2d(3, 6, 3), torch.nn.Tanh()]
+    fixed = torch.nn.Sequential(*parts, BilinearPool(rows)).double().eval()
+    free = torch.nn.Sequential(*parts, BilinearPool(rows, linearised=True)).double().eval()
+    x = torch.randn(2, 3, 5, 5, dtype=DOUBLE)
+    torch.testing.assert_close(free(x), fixed(x), rtol=1e-12, atol=1e-12)
+    body = Linearization(free)
+    assert body.layout.names[-1] == "2.reduce.weight"
+    assert body.size == Linearization(fixed).size + 4 * 6
+    assert Tape(body, x).others == ()  # a rule knows it
+    v = torch.zeros(body.size, dtype=DOUBLE)
+    v[-24:] = torch.randn(24, dtype=DOUBLE)
+    z, dz = body.jvp(x, v)
+
+    def moved(t: float) -> torch.Tensor:
+        changed = torch.nn.Sequential(*parts, BilinearPool(rows.double() + t * v[-24:].view(4, 6))).double().eval()
+        return changed(x)
+
+    h = 1e-5
+    torch.testing.assert_close(dz, (moved(h) - moved(-h)) / (2 * h), rtol=1e-7, atol=1e-7)
+    u = torch.randn_like(z)
+    assert float((u * dz).sum()) == pytest.approx(float(body.pull(x, u) @ v), rel=1e-10)
+
+
 def test_principal_rows_are_the_strongest_directions() -> None:
     q = torch.linalg.qr(torch.randn(5, 5, dtype=DOUBLE))[0]
     moment = (q * torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0])) @ q.T

@@ -55,12 +55,14 @@ class Candidates:
         names: of the poolings.
         channels: to which bilinear pooling reduces.
         note: why one is left out, if one is.
+        linearised: whether the reduction may change with the other weights.
     """
 
     pool: AveragePool | None
     names: tuple[str, ...]
     channels: int
     note: str = ""
+    linearised: bool = False
 
     @property
     def reduces(self) -> bool:
@@ -143,7 +145,7 @@ def try_poolings(
     if wanted.pool and "bilinear" in wanted.names:
         if watched:
             reduction = _reduction(watched, wanted, world, next(body.module.parameters()).device)
-        other = with_bilinear_pool(backbone, wanted.pool.name, reduction, wanted.channels)
+        other = with_bilinear_pool(backbone, wanted.pool.name, reduction, wanted.channels, linearised=wanted.linearised)
         maps = watched and watched.maps
         if all(world.every(maps is not None)):
             z = from_maps(other, other.body.get_submodule(wanted.pool.name), maps or [])

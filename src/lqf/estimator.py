@@ -62,9 +62,9 @@ class LQFClassifier:
         device: "auto", "cpu", "cuda", "cuda:1", …
         strict: refuse damaged images instead of skipping them.
         limit_per_class: use at most this many images of every class.
-        solver, pooling, pool_channels, weight_decay, body_weight_decay, head, form, linearize, relinearize,
-            finetune_first, alpha, augment, preconditioner, loo, tol, max_passes, epochs, learning_rate, minibatch,
-            draws, batch_size, dtype, precision, compile, seed: see `lqf.settings.Settings`.
+        solver, pooling, pool_channels, linearize_reduction, weight_decay, body_weight_decay, head, form, linearize,
+            relinearize, finetune_first, alpha, augment, preconditioner, loo, tol, max_passes, epochs, learning_rate,
+            minibatch, draws, batch_size, dtype, precision, compile, seed: see `lqf.settings.Settings`.
 
     Attributes:
         classes_: (n_classes,) class names or labels.
@@ -88,6 +88,7 @@ class LQFClassifier:
         solver: str = "auto",
         pooling: str = "auto",
         pool_channels: int = 256,
+        linearize_reduction: bool = False,
         weight_decay: float | str = "auto",
         body_weight_decay: float | str = "auto",
         head: str = "crossfit",
@@ -123,6 +124,7 @@ class LQFClassifier:
         self.solver = solver
         self.pooling = pooling
         self.pool_channels = pool_channels
+        self.linearize_reduction = linearize_reduction
         self.weight_decay = weight_decay
         self.body_weight_decay = body_weight_decay
         self.head = head

@@ -125,7 +125,7 @@ class Featured:
         if wanted.note:
             self.progress.say(wanted.note)
         tried = try_poolings(
-            wanted,
+            replace(wanted, linearised=s.linearize_reduction),
             self.backbone,
             self._reader,
             self._features_of,

@@ -26,24 +26,32 @@ class BilinearPool(nn.Module):
     """(B, c, H, W) -> (B, k(k+1)/2).
 
     Args:
-        reduction: (k, c) rows that make k channels out of c; None keeps them all. It is a constant, not a weight.
+        reduction: (k, c) rows that make k channels out of c; None keeps them all.
         channels: k, where there is no reduction.
+        linearised: whether the reduction is a weight, which may change, or a constant.
     """
 
     reduction: Tensor | None
+    reduce: nn.Conv2d | None
     upper: Tensor
     diagonal: Tensor
 
-    def __init__(self, reduction: Tensor | None, channels: int | None = None):
+    def __init__(self, reduction: Tensor | None, channels: int | None = None, *, linearised: bool = False):
         super().__init__()
         k = len(reduction) if reduction is not None else channels
         if k is None:
             raise ValueError("give a reduction, or the number of channels")
         self.channels = k
         row, column = torch.triu_indices(k, k)
-        self.register_buffer("reduction", reduction)
+        self.reduce = _convolution(reduction) if linearised and reduction is not None else None
+        self.register_buffer("reduction", reduction if self.reduce is None else None)
         self.register_buffer("upper", row * k + column, persistent=False)
         self.register_buffer("diagonal", row == column, persistent=False)
+
+    @property
+    def rows(self) -> Tensor | None:
+        """(k, c) of the reduction, whichever it is."""
+        return self.reduction if self.reduce is None else self.reduce.weight.detach().flatten(1)
 
     @property
     def n_features(self) -> int:
@@ -52,7 +60,9 @@ class BilinearPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The features; computed in float32 at the least, under autocast too."""
-        if self.reduction is not None:
+        if self.reduce is not None:
+            x = self.reduce(x)
+        elif self.reduction is not None:
             x = F.conv2d(x, self.reduction[:, :, None, None].to(x.dtype))
         wide = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
@@ -63,6 +73,15 @@ class BilinearPool(nn.Module):
     def extra_repr(self) -> str:
         """Shown by print."""
         return f"channels={self.channels}, features={self.n_features}"
+
+
+def _convolution(rows: Tensor) -> nn.Conv2d:
+    """The reduction as a layer like others: products, K-FAC and per-sample gradients have rules for it."""
+    k, c = rows.shape
+    with torch.device("meta"):  # no initial values: they would be drawn from the global random state
+        layer = nn.Conv2d(c, k, 1, bias=False, dtype=rows.dtype)
+    layer.weight = nn.Parameter(rows[:, :, None, None].clone(), requires_grad=False)
+    return layer
 
 
 def covariance_root(y: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ class Settings:
             (`lqf.pooling`); "auto" tries both with the closed-form head and keeps the better one by leave-one-out.
             Networks that do not end in an average keep their own pooling.
         pool_channels: to so many principal channels bilinear pooling reduces the map; k make k(k+1)/2 features.
+        linearize_reduction: whether that reduction changes with the network's weights, or stays.
         weight_decay: λ = μ/N of the head (and of the body, where it has none of its own), or "auto": by leave-one-out.
         body_weight_decay: λ of the body, or "auto".
         head: the head at the linearisation point (see `lqf.point`).
@@ -68,6 +69,7 @@ class Settings:
     views: str = "auto"
     pooling: str = "auto"
     pool_channels: int = 256
+    linearize_reduction: bool = False
     weight_decay: float | str = "auto"
     body_weight_decay: float | str = "auto"
     head: str = "crossfit"
@@ -147,4 +149,5 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("draws", "batch_size"), lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None"),
     (("relinearize", "finetune_first"), lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more"),
     (("seed",), _is_whole, "it must be a whole number"),
+    (("linearize_reduction",), lambda v: isinstance(v, bool), "it must be True or False"),
 )

@@ -68,7 +68,10 @@ def rebuild_backbone(
     backbone = _as_moved(spec, module) if "moved" in spec else _as_published(spec, weights, module)
     pooling = spec.get("pooling")
     if pooling is not None:
-        backbone = with_bilinear_pool(backbone, pooling["module"], reduction, pooling["channels"])
+        linearised = pooling.get("linearised", False)
+        backbone = with_bilinear_pool(
+            backbone, pooling["module"], reduction, pooling["channels"], linearised=linearised
+        )
     if "moved" not in spec:
         return backbone
     return replace(with_state(backbone, state or {}), spec=spec)

@@ -81,7 +81,9 @@ def _same(a: Tensor, z: Any) -> bool:
     return bool(torch.allclose(a.double(), z.double(), rtol=0, atol=1e-4 * size + 1e-30))
 
 
-def with_bilinear_pool(backbone: Backbone, name: str, reduction: Tensor | None, channels: int) -> Backbone:
+def with_bilinear_pool(
+    backbone: Backbone, name: str, reduction: Tensor | None, channels: int, *, linearised: bool = False
+) -> Backbone:
     """A copy of the backbone that pools bilinearly.
 
     Args:
@@ -89,11 +91,14 @@ def with_bilinear_pool(backbone: Backbone, name: str, reduction: Tensor | None, 
         name: of its average pooling.
         reduction: (k, c) rows; None keeps all channels.
         channels: k.
+        linearised: whether the reduction is one of the weights that may change.
     """
     body = copy.deepcopy(backbone.body)
-    pool = BilinearPool(reduction, channels).to(next(body.parameters(), torch.zeros(())).device)
+    pool = BilinearPool(reduction, channels, linearised=linearised)
+    pool.to(next(body.parameters(), torch.zeros(())).device)
     body.set_submodule(name, pool.eval())
-    spec = {**backbone.spec, "pooling": {"kind": "bilinear", "module": name, "channels": channels}}
+    told = {"kind": "bilinear", "module": name, "channels": channels}
+    spec = {**backbone.spec, "pooling": told | ({"linearised": True} if linearised else {})}
     return replace(backbone, body=body, features=pool.n_features, spec=spec, classifier=None)
 
 
@@ -101,4 +106,4 @@ def reduction_of(backbone: Backbone) -> Tensor | None:
     """(k, c) rows of a bilinear pooling, to be saved; None where there is nothing to save."""
     kept = backbone.spec.get("pooling")
     pool = backbone.body.get_submodule(kept["module"]) if kept else None
-    return pool.reduction if isinstance(pool, BilinearPool) else None
+    return pool.rows if isinstance(pool, BilinearPool) else None

@@ -51,6 +51,9 @@ def _add_problem(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--linearize", metavar="STAGE", help="first stage whose weights may change (default: all)")
     _choice(group, "pooling", "mean of the last feature map, or root of its covariance; auto: by leave-one-out")
     _value(group, "pool_channels", int, "principal channels of bilinear pooling")
+    group.add_argument(
+        "--linearize-reduction", action="store_true", help="let the reduction to these channels change with the network"
+    )
     _value(group, "relinearize", int, "move the network to its solution and solve again there, so many times")
     _value(group, "finetune_first", int, "epochs of ordinary fine-tuning before the network is linearised")
     _choice(group, "head", "the head at the linearisation point")
