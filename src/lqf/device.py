@@ -32,6 +32,11 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def gpu_number(device: torch.device) -> int:
+    """Which GPU: "cuda" without a number is the current one."""
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
 @contextmanager
 def computing_on(device: torch.device) -> Iterator[None]:
     """What is recorded and launched without naming a GPU goes to this one; derivatives are possible, wherever the

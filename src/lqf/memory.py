@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from lqf.data.memory import available_bytes as available_ram
+from lqf.device import gpu_number
 from lqf.errors import LQFError
 
 
@@ -13,8 +14,8 @@ def available_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return available_ram()
     free, total = torch.cuda.mem_get_info(device)
-    taken = torch.cuda.memory_allocated(device) + _set_aside(_number(device))
-    own = int(torch.cuda.get_per_process_memory_fraction(_number(device)) * total)
+    taken = torch.cuda.memory_allocated(device) + _set_aside(gpu_number(device))
+    own = int(torch.cuda.get_per_process_memory_fraction(gpu_number(device)) * total)
     return max(0, min(free + torch.cuda.memory_reserved(device), own) - taken)
 
 
@@ -23,18 +24,13 @@ def limit_gpu(gigabytes: float, device: torch.device) -> None:
     if device.type != "cuda":
         raise LQFError("--memory limits the memory of a GPU, and this runs on a CPU; leave it out")
     _, total = torch.cuda.mem_get_info(device)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total), _number(device))
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total), gpu_number(device))
 
 
 def _set_aside(number: int) -> int:
     """Bytes between the tensors of recorded passes, which nothing else can have as long as those exist."""
     segments = [s for s in torch.cuda.memory_snapshot() if s["device"] == number]
     return sum(s["total_size"] - s["allocated_size"] for s in segments if s.get("segment_pool_id", (0, 0)) != (0, 0))
-
-
-def _number(device: torch.device) -> int:
-    """Which GPU: "cuda" without a number is the current one, and a process's share is asked by number."""
-    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def human(n_bytes: float) -> str:

@@ -8,11 +8,12 @@ from importlib.util import find_spec
 
 import torch
 
+from lqf.device import gpu_number
+
 
 def triton_works(device: torch.device) -> bool:
     """Whether a kernel can be compiled and gives what it should there; otherwise a warning says why, once."""
-    number = torch.cuda.current_device() if device.index is None else device.index
-    return find_spec("triton") is not None and _tried(number)
+    return find_spec("triton") is not None and _tried(gpu_number(device))
 
 
 @cache
