@@ -7,6 +7,7 @@ from typing import Any
 
 from lqf.paper.cells import Cell
 from lqf.paper.draw import bars
+from lqf.paper.ends import end_of
 from lqf.paper.experiment import Done, Results, Summary, Table, best, percent
 from lqf.paper.grid import grid
 from lqf.paper.lab import Task
@@ -61,14 +62,11 @@ def errors_of(found: Best, method: str) -> list[float | None]:
 
 
 def at_the_end(found: Best, results: Results) -> list[str]:
-    """Winners whose rate is the smallest or the largest that was tried in this way, and no other was as good.
-
-    Rates of runs that diverged count as tried: beyond them there is nothing to find.
-    """
+    """Winners whose rate is the smallest or the largest that was tried in this way, and no other was as good."""
     out = []
     for name, row in found.items():
         for m, d in row.items():
-            if d is not None and _is_at_the_end(d, results.where(work="fit", data=name, method=m)):
+            if d is not None and end_of(d, results.where(work="fit", data=name, method=m), "learning_rate"):
                 out.append(f"{METHODS[m].label} on {name} ({d.params['settings']['learning_rate']:g})")
     return out
 
@@ -79,18 +77,6 @@ def ends_told(found: Best, results: Results) -> str:
     if not ends:
         return "No winner has the smallest or the largest rate that was tried for it."
     return f"At an end of the rates that were tried, so that a better one may lie beyond: {', '.join(ends)}."
-
-
-def _is_at_the_end(winner: Done, tried: Sequence[Done]) -> bool:
-    def apart(done: Done) -> dict[str, Any]:
-        return {k: v for k, v in done.params["settings"].items() if k not in ("learning_rate", "epochs")}
-
-    if "learning_rate" not in winner.params["settings"]:
-        return False
-    alike = [d for d in tried if apart(d) == apart(winner) and "learning_rate" in d.params["settings"]]
-    rates = sorted({d.params["settings"]["learning_rate"] for d in alike})
-    as_good = {d.params["settings"]["learning_rate"] for d in alike if _error(d) == _error(winner)}
-    return len(rates) > 1 and not as_good & set(rates[1:-1])
 
 
 def errors_in_bars(results: Results, methods: Sequence[str], notes: tuple[str, ...]) -> Summary:

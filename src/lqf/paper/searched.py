@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lqf.paper.cells import Cell
+from lqf.paper.ends import end_of
 from lqf.paper.experiment import Done, Experiment, Results, Table, best
 from lqf.paper.grid_text import Settings, spelled, value
 from lqf.paper.methods import METHODS
@@ -180,16 +181,9 @@ def _at_edge(done: Sequence[Done]) -> str:
 
 def _end(group: Sequence[Done], axis: str) -> str:
     """In words; empty: inside, or an axis without an inside (two weight decays have none, two rates are told)."""
-    at = {id(d): d.completed["settings"].get(axis) for d in group}
-    values = sorted({v for v in at.values() if isinstance(v, int | float)})
     winner = best(group)
-    if winner is None or len(values) < (2 if axis == "learning_rate" else 3):
-        return ""
-    low = winner.result["test_error"]
-    winning = {at[id(d)] for d in group if d.result.get("test_error") == low}
-    if not winning <= {values[0], values[-1]}:
-        return ""
-    return f"{spelled([{axis: at[id(winner)]}])}, the {'lowest' if at[id(winner)] == values[0] else 'highest'}"
+    which = "" if winner is None else end_of(winner, group, axis, 2 if axis == "learning_rate" else 3)
+    return f"{spelled([{axis: winner.params['settings'][axis]}])}, the {which}" if winner and which else ""
 
 
 def _diverged(done: Sequence[Done]) -> str:
