@@ -78,6 +78,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     "lqf-fc": {s: product(weight_decay=(*DECAYS, "auto")) for s in ("paper", "short", "quick")},
     "lqf-ours": {s: [{}] for s in ("paper", "short", "quick")},
     "lqf-ours-avg": {s: [{}] for s in ("paper", "short", "quick")},
+    "lqf-solved": {s: [{}] for s in ("paper", "short", "quick")},
     "b-lqf-ours": {s: [{}] for s in ("paper", "short", "quick")},
     # ordinary fine-tuning on few images, with either loss: the paper's wider grid. The squared error of targets as long
     # as 15 asks for smaller rates. Batches of a few images say little of their statistics: there the network's own are
