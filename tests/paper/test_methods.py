@@ -15,7 +15,7 @@ from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.paper.bilinear import bilinear, trained_reduction
 from lqf.paper.exact import RidgeHead
-from lqf.paper.grid import GRIDS, grid
+from lqf.paper.grid import GRIDS, RESIZED, grid
 from lqf.paper.lab import Task
 from lqf.paper.linear import Linear
 from lqf.paper.methods import EXACT, METHODS, OURS, fit, fit_method, params
@@ -157,9 +157,19 @@ def test_grids_name_settings_that_exist() -> None:
 
 
 def test_the_short_grid_has_one_way_to_cut_images_for_all_methods_by_mini_batches() -> None:
-    searched = [n for n in GRIDS if n not in EXACT and n not in ("resized", "online", "eigenvalues")]
+    strongest = [n for n in GRIDS if n.endswith("-resized")]
+    searched = [n for n in GRIDS if n not in EXACT and n not in (*strongest, "online", "eigenvalues")]
     assert {s["augment"] for n in searched for s in grid(n, "short")} == {"crop"}
-    assert grid("resized", "short") == [{"learning_rate": 0.001, "weight_decay": 1e-5, "augment": "resized"}]
+    assert {n.removesuffix("-resized") for n in strongest} == {"nlft", "b-nlft", "gaf", "fc", "lqf", "b-lqf"}
+
+
+def test_the_strongest_augmentation_is_tried_with_the_papers_combination_and_with_rates_that_suit_the_method() -> None:
+    for name in (n for n in GRIDS if n.endswith("-resized")):
+        assert grid(name, "paper") == [RESIZED]
+        tried = grid(name, "short")
+        assert {(s["weight_decay"], s["augment"]) for s in tried} == {(1e-5, "resized")}
+        known = {s["learning_rate"] for s in grid(name.removesuffix("-resized"), "short")}
+        assert known & {s["learning_rate"] for s in tried}
 
 
 def test_the_papers_grid() -> None:

@@ -66,9 +66,20 @@ def test_the_ablation_confirms_the_papers_order_by_the_mean_over_data_sets(task:
     rows = [done(t, m, e[k]) for m, e in errors.items() for k, t in enumerate((task, other))]
     summary = ablation.summarise(Results([task, other], SCALE, rows))
     assert summary.values["paper_order_confirmed"] is True  # of medians and of the second data set it is not
-    assert summary.values["mean"] == pytest.approx({"lqf-no-mse": 1.0, "lqf-no-kfac": 0.65, "lqf-no-leaky": 0.05})
+    assert summary.values["mean"] == pytest.approx({"MSE": 1.0, "K-FAC": 0.65, "Leaky-ReLU": 0.05})
     assert "is confirmed" in summary.notes[0]
-    assert "mean over 2 data sets, the largest first: MSE (+100 %), K-FAC (+65 %)" in summary.notes[0]
+    assert "mean over 2 data sets: MSE (+100 %), K-FAC (+65 %)" in summary.notes[0]
+    assert "two: K-FAC (+80 %), Leaky-ReLU (+10 %), MSE (+0 %)." in summary.notes[0]
+
+
+def test_a_data_set_where_a_part_is_unknown_has_no_say_in_the_order(task: Task) -> None:
+    other = replace(task, name="two")
+    errors = {"lqf": (0.1, 0.1), "lqf-no-mse": (0.3, 0.1), "lqf-no-kfac": (0.15, 9.0), "lqf-no-leaky": (0.1, None)}
+    rows = [done(t, m, e[k]) for m, e in errors.items() for k, t in enumerate((task, other))]
+    summary = ablation.summarise(Results([task, other], SCALE, rows))
+    assert summary.values["worth"] == {"one": pytest.approx({"MSE": 2.0, "K-FAC": 0.5, "Leaky-ReLU": 0.0})}
+    assert summary.values["paper_order_confirmed"] is True
+    assert "mean over 1 data set: MSE (+200 %)" in summary.notes[0]
 
 
 def test_an_ablation_that_diverged_everywhere_is_no_verdict(task: Task) -> None:

@@ -9,7 +9,7 @@ from lqf.paper.cells import Cell
 from lqf.paper.draw import bars
 from lqf.paper.ends import end_of
 from lqf.paper.experiment import Done, Results, Summary, Table, best, percent
-from lqf.paper.grid import grid
+from lqf.paper.grid import GRIDS, grid
 from lqf.paper.lab import Task
 from lqf.paper.methods import METHODS, params
 from lqf.paper.scale import Scale
@@ -30,6 +30,11 @@ def cells_of(
         for settings in grid(name, scale.name)
         for seed in range(seeds)
     ]
+
+
+def with_resized(methods: Sequence[str]) -> dict[str, str | tuple[str, ...]]:
+    """Every method with its grid, and with that of the strongest augmentation where it has one."""
+    return {m: (m, f"{m}-resized") if f"{m}-resized" in GRIDS else m for m in methods}
 
 
 def best_of(results: Results, methods: Sequence[str]) -> Best:

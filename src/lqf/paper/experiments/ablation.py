@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from lqf.paper.cells import Cell
-from lqf.paper.compare import best_of, cells_of, ends_told, error_table, error_values, relative
+from lqf.paper.compare import Best, best_of, cells_of, ends_told, error_table, error_values, relative
 from lqf.paper.draw import boxes
 from lqf.paper.experiment import Results, Summary
 from lqf.paper.grid import GRIDS
@@ -33,35 +33,50 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
 def summarise(results: Results) -> Summary:
     """Errors relative to LQF, and the order of the parts by the mean over data sets."""
     found = best_of(results, METHOD_NAMES)
-    gaps = {m: relative(found, m, "lqf") for m in METHOD_NAMES if m != "lqf"}
-    means = {m: fmean(v) for m, v in gaps.items() if v}
-    ranked = sorted((m for m in REMOVED if m in means), key=lambda m: -means[m])
-    agrees = ranked == list(REMOVED) if len(ranked) == len(REMOVED) else None
+    gaps = {METHODS[m].label: relative(found, m, "lqf") for m in METHOD_NAMES if m != "lqf"}
+    worth = worths(found)
+    means = {part: fmean(w[part] for w in worth.values()) for part in REMOVED.values()} if worth else {}
+    agrees = ranked(means) == list(REMOVED.values()) if means else None
     return Summary(
         {
             "errors": error_values(found, results),
             "relative_to_lqf": gaps,
+            "worth": worth,
             "mean": means,
-            "order": [REMOVED[m] for m in ranked],
+            "order": ranked(means),
             "paper_order_confirmed": agrees,
         },
         error_table(found, METHOD_NAMES),
-        lambda figure: boxes(figure, {METHODS[m].label: v for m, v in gaps.items()}, "error relative to LQF, %"),
-        (verdict(means, gaps, agrees), LEAKY_NOTE, ends_told(found, results)),
+        lambda figure: boxes(figure, gaps, "error relative to LQF, %"),
+        (verdict(worth, means), LEAKY_NOTE, ends_told(found, results)),
     )
 
 
-def verdict(means: dict[str, float], gaps: dict[str, list[float]], agrees: bool | None) -> str:
+def worths(found: Best) -> dict[str, dict[str, float]]:
+    """Data set -> part -> relative increase of the error without it; only data sets where all of them are known."""
+    by_set = {
+        name: {part: relative({name: row}, m, "lqf") for m, part in REMOVED.items()} for name, row in found.items()
+    }
+    return {name: {part: v[0] for part, v in row.items()} for name, row in by_set.items() if all(row.values())}
+
+
+def ranked(worth: Mapping[str, float]) -> list[str]:
+    """Parts, the one that is worth most first."""
+    return sorted(worth, key=lambda part: -worth[part])
+
+
+def verdict(worth: Mapping[str, dict[str, float]], means: dict[str, float]) -> str:
     """Whether the parts rank as in the paper, with the numbers."""
     paper = " > ".join(REMOVED.values())
-    if agrees is None:
-        unknown = ", ".join(REMOVED[m] for m in REMOVED if m not in means)
-        return f"The paper's order, {paper}, cannot be judged: no data set has an error with and without {unknown}."
-    ranked = sorted(REMOVED, key=lambda m: -means[m])
-    numbers = ", ".join(f"{REMOVED[m]} ({100 * means[m]:+.0f} %)" for m in ranked)
-    counts = sorted({len(gaps[m]) for m in REMOVED})
-    sets = " to ".join(str(c) for c in (counts if len(counts) == 1 else (counts[0], counts[-1])))
+    if not worth:
+        return f"The paper's order, {paper}, cannot be judged: no data set has an error with and without every part."
+    confirmed = "confirmed" if ranked(means) == list(REMOVED.values()) else "refuted"
+    per_set = "; ".join(f"{name}: {_listed(w)}" for name, w in worth.items())
     return (
-        f"The paper's order, {paper}, is {'confirmed' if agrees else 'refuted'}: relative increase of the error where "
-        f"a part is removed, mean over {sets} data set{'' if sets == '1' else 's'}, the largest first: {numbers}."
+        f"The paper's order, {paper}, is {confirmed}: relative increase of the error where a part is removed, the "
+        f"largest first, mean over {len(worth)} data set{'s'[: len(worth) != 1]}: {_listed(means)}. {per_set}."
     )
+
+
+def _listed(worth: Mapping[str, float]) -> str:
+    return ", ".join(f"{part} ({100 * worth[part]:+.0f} %)" for part in ranked(worth))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lqf.paper.cells import Cell
-from lqf.paper.compare import cells_of, errors_in_bars
+from lqf.paper.compare import cells_of, errors_in_bars, with_resized
 from lqf.paper.experiment import Results, Summary
 from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
@@ -20,8 +20,8 @@ NOTES = (
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """Every method over its grid."""
-    return cells_of({m: m for m in METHOD_NAMES}, tasks, scale)
+    """Every method over its grid; those by mini-batches with the strongest augmentation too."""
+    return cells_of(with_resized(METHOD_NAMES), tasks, scale)
 
 
 def summarise(results: Results) -> Summary:

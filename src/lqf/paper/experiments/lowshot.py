@@ -39,7 +39,7 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
 def _nlft(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
     settings = searched("cross_entropy", k, scale)
     if k is None:
-        settings += [s for s in grid("resized", scale.name) if s not in settings]
+        settings += [s for s in grid("nlft-resized", scale.name) if s not in settings]
     return [nlft_cell(task, scale, s, k, seed) for s in settings]
 
 

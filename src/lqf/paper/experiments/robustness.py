@@ -22,7 +22,7 @@ MOMENTUM = 0.9
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
     """Both methods over rates, batch sizes and weight decays."""
-    return cells_of(dict.fromkeys(METHOD_NAMES, "robustness"), tasks, scale)
+    return cells_of({"lqf": "robustness-lqf", "nlft": "robustness"}, tasks, scale)
 
 
 def effective(settings: dict[str, Any]) -> float:

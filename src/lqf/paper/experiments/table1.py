@@ -15,6 +15,7 @@ from lqf.paper.compare import (
     errors_of,
     mirrored_error,
     relative,
+    with_resized,
 )
 from lqf.paper.draw import boxes
 from lqf.paper.experiment import Results, Summary, Table, percent
@@ -24,7 +25,6 @@ from lqf.paper.scale import Scale
 
 TITLE = "linear and non-linear fine-tuning"
 METHOD_NAMES = ("nlft", "lqf-ours", "lqf-ours-avg", "lqf-solved", "lqf", "lqf-fc", "gaf", "fc")
-BY_MINIBATCHES = ("nlft", "lqf", "gaf", "fc")
 MIRRORED = ("nlft", "lqf")
 """Shown with scores averaged over mirror images too, as LQF (ours) may choose to do."""
 NEAR = 0.02
@@ -32,8 +32,8 @@ NEAR = 0.02
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """Every method over its grid; those by mini-batches with the strongest augmentation too, at the paper's rate."""
-    return cells_of({m: (m, "resized") if m in BY_MINIBATCHES else m for m in METHOD_NAMES}, tasks, scale)
+    """Every method over its grid; those by mini-batches with the strongest augmentation too."""
+    return cells_of(with_resized(METHOD_NAMES), tasks, scale)
 
 
 def summarise(results: Results) -> Summary:
