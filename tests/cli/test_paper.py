@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import Called
+from lqf.cli import paper
 from lqf.errors import LQFError
 from lqf.paper.lab import Task
 from lqf.paper.scale import QUICK, SCALES
@@ -84,3 +85,16 @@ def test_what_cannot_be_used(lqf: Callable[..., Called], words: tuple[str, ...],
     assert called.code == 2
     assert sentence in called.err
     assert not Path("results").exists()
+
+
+def test_a_table_wider_than_the_terminal_goes_on_below_behind_the_names_of_its_rows() -> None:
+    names = ("data", "images", *(f"a method called {k}" for k in range(4)))
+    rows = [("birds", "5", "1", "2", "3", "4"), ("flowers", "5", "5", "6", "7", "8")]
+    table = {"columns": names, "rows": rows, "keys": 2}
+    told = {"experiment": "lowshot", "cells": 3, "of": 3, "seconds": 1.0, "files": ["out/a.png"], "table": table}
+    lines = paper.show({"results": [told], "elsewhere": 0, "failed": 0}).splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line.split() for line in lines]
+    assert ["birds", "5", "1", "2", "3"] in shown
+    assert ["birds", "5", "4"] in shown
+    assert sum(line.startswith("data     images  a method called") for line in lines) == 2

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.output import counted, duration, facts, shortened
+from lqf.cli.output import columns, counted, duration, facts, shortened
 from lqf.progress import Progress
 
 SUMMARY = "repeat an experiment of the paper: baselines, tables, figures"
 SCALES = ("short", "paper", "quick")
+WIDEST = 28
+"""Characters of a column in the terminal."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -92,9 +95,21 @@ def _block(result: dict[str, Any], *, named: bool) -> list[str]:
         ]
     )
     head = [result["experiment"], ""] if named else []
-    return [*head, *_aligned([result["table"]["columns"], *result["table"]["rows"]]), "", *lines]
+    table = result["table"]
+    return [*head, *_aligned([table["columns"], *table["rows"]], table["keys"]), "", *lines]
 
 
-def _aligned(rows: list[Any]) -> list[str]:
-    widths = [min(28, max(len(str(r[k])) for r in rows)) for k in range(len(rows[0]))]
-    return ["  ".join(shortened(str(c), w).ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+def _aligned(rows: Sequence[Sequence[str]], keys: int) -> list[str]:
+    """Columns side by side; what is wider than the terminal goes on below, behind the first ``keys`` columns again."""
+    widths = [min(WIDEST, max(len(r[k]) for r in rows)) for k in range(len(rows[0]))]
+    blocks: list[list[int]] = [[]]
+    for k in range(keys, len(widths)):
+        shown = [*range(keys), *blocks[-1], k]
+        if blocks[-1] and sum(widths[j] for j in shown) + 2 * (len(shown) - 1) > columns():
+            blocks.append([])
+        blocks[-1].append(k)
+    return "\n\n".join("\n".join(_lines(rows, [*range(keys), *b], widths)) for b in blocks).splitlines()
+
+
+def _lines(rows: Sequence[Sequence[str]], shown: Sequence[int], widths: Sequence[int]) -> list[str]:
+    return ["  ".join(shortened(r[k], widths[k]).ljust(widths[k]) for k in shown).rstrip() for r in rows]

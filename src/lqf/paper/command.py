@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +129,7 @@ def _written(order: Order, run: Run, name: str, lab: Lab) -> dict[str, Any] | No
         "cells": len(results.done),
         "of": len(results.wanted),
         "seconds": sum(d.seconds for d in results),
-        "table": {"columns": summary.table.columns, "rows": summary.table.rows},
+        "table": asdict(summary.table),
         "notes": summary.notes,
         "summary": summary.values,
         "files": files,

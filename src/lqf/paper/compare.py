@@ -43,14 +43,15 @@ def best_of(results: Results, methods: Sequence[str]) -> Best:
 
 
 def error_table(found: Best, methods: Sequence[str]) -> Table:
-    """Test errors in per cent, the lowest of each row in bold."""
-    rows = []
-    for name, row in found.items():
-        errors = [_error(row[m]) for m in methods]
-        lowest = min((e for e in errors if e is not None), default=None)
-        shown = [f"**{percent(e)}**" if e is not None and e == lowest else percent(e) for e in errors]
-        rows.append((name, *shown))
-    return Table(("test error, %", *(METHODS[m].label for m in methods)), tuple(rows))
+    """Test errors in per cent, a row per method, the lowest of each data set in bold."""
+    errors = {m: errors_of(found, m) for m in methods}
+    lowest = [min((e for e in column if e is not None), default=None) for column in zip(*errors.values(), strict=True)]
+    rows = [(METHODS[m].label, *map(_bold, row, lowest)) for m, row in errors.items()]
+    return Table(("test error, %", *found), tuple(rows))
+
+
+def _bold(error: float | None, lowest: float | None) -> str:
+    return f"**{percent(error)}**" if error is not None and error == lowest else percent(error)
 
 
 def error_values(found: Best, results: Results) -> dict[str, Any]:
@@ -96,10 +97,10 @@ def errors_in_bars(results: Results, methods: Sequence[str], notes: tuple[str, .
     return Summary({"errors": error_values(found, results)}, error_table(found, methods), draw, notes)
 
 
-def relative(found: Best, method: str, to: str) -> list[float]:
-    """(error − reference)/reference on every data set where both are known and the reference is not zero."""
-    pairs = [(_error(row[method]), _error(row[to])) for row in found.values()]
-    return [(e - r) / r for e, r in pairs if e is not None and r]
+def relative(found: Best, method: str, to: str) -> dict[str, float]:
+    """(error − reference)/reference of every data set where both are known and the reference is not zero."""
+    pairs = {name: (_error(row[method]), _error(row[to])) for name, row in found.items()}
+    return {name: (e - r) / r for name, (e, r) in pairs.items() if e is not None and r}
 
 
 def _values(found: Done | None, tried: Sequence[Done]) -> dict[str, Any]:

@@ -8,22 +8,31 @@ from typing import Any
 COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e09f3e", "#7b5ea7", "#4a4e57", "#3aa6b9", "#a0522d")
 
 
-def boxes(figure: Any, groups: Mapping[str, Sequence[float]], label: str, *, zero: bool = True) -> None:
-    """A horizontal box per group (median, quartiles, extremes) with its points, in per cent."""
+def boxes(figure: Any, groups: Mapping[str, Mapping[str, float]], label: str) -> None:
+    """A horizontal box per group (median, quartiles, extremes) with points in the colours of data sets, in per cent."""
     axes = figure.subplots()
-    shown = {name: [100 * v for v in values] for name, values in groups.items() if values}
-    places = range(len(shown), 0, -1)
+    shown = {name: values for name, values in groups.items() if values}
+    places = dict(zip(shown, range(len(shown), 0, -1), strict=True))
     if not shown:  # the reference has no error on any data set, and nothing is relative to zero
         axes.text(0.5, 0.5, "nothing to compare with", ha="center", transform=axes.transAxes)
         return
-    axes.boxplot(list(shown.values()), positions=list(places), orientation="horizontal", whis=(0, 100), widths=0.5)
-    for k, (at, values) in enumerate(zip(places, shown.values(), strict=True)):
-        axes.plot(values, [at] * len(values), "o", color=COLOURS[k % len(COLOURS)], alpha=0.7, markersize=5)
-    axes.set_yticks(list(places), list(shown))
-    if zero:
-        axes.axvline(0, color="black", linestyle="--", linewidth=1)
+    axes.boxplot(
+        [[100 * v for v in values.values()] for values in shown.values()],
+        positions=list(places.values()),
+        orientation="horizontal",
+        whis=(0, 100),
+        widths=0.5,
+        medianprops={"color": "black"},
+    )
+    for k, data in enumerate(dict.fromkeys(d for values in shown.values() for d in values)):
+        points = [(100 * values[data], places[name]) for name, values in shown.items() if data in values]
+        colour = COLOURS[k % len(COLOURS)]
+        axes.plot(*zip(*points, strict=True), "o", color=colour, alpha=0.8, markersize=5, label=data)
+    axes.set_yticks(list(places.values()), list(places))
+    axes.axvline(0, color="black", linestyle="--", linewidth=1)
     axes.set_xlabel(label)
     plain(axes)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=8)
 
 
 def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:

@@ -101,10 +101,11 @@ def best(cells: Sequence[Done], of: str = "test_error") -> Done | None:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells of text; `percents` makes them of shares."""
+    """Rows of cells of text, the first ``keys`` of which name the row."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    keys: int = 1
 
     def markdown(self) -> str:
         """As GitHub writes tables."""

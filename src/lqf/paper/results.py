@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ def _head(told: Told, results: Results, summary: Summary) -> dict[str, Any]:
         "data": [t.describe() for t in results.tasks],
         "network": results.tasks[0].lab.describe(),
         "summary": summary.values,
-        "table": {"columns": summary.table.columns, "rows": summary.table.rows},
+        "table": asdict(summary.table),
         "notes": summary.notes,
     }
 

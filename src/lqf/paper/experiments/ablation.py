@@ -54,10 +54,12 @@ def summarise(results: Results) -> Summary:
 
 def worths(found: Best) -> dict[str, dict[str, float]]:
     """Data set -> part -> relative increase of the error without it; only data sets where all of them are known."""
-    by_set = {
-        name: {part: relative({name: row}, m, "lqf") for m, part in REMOVED.items()} for name, row in found.items()
+    gaps = {part: relative(found, m, "lqf") for m, part in REMOVED.items()}
+    return {
+        name: {part: gap[name] for part, gap in gaps.items()}
+        for name in found
+        if all(name in gap for gap in gaps.values())
     }
-    return {name: {part: v[0] for part, v in row.items()} for name, row in by_set.items() if all(row.values())}
 
 
 def ranked(worth: Mapping[str, float]) -> list[str]:

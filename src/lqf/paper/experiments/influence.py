@@ -40,7 +40,7 @@ def summarise(results: Results) -> Summary:
     lines = sum(len(blocks) for blocks in rows.values())
     return Summary(
         values,
-        Table(("data", "of", "most informative", "least informative"), table),
+        Table(("data", "of", "most informative", "least informative"), table, keys=2),
         lambda figure: _draw(figure, tasks, rows),
         (
             "F-SI: the mean squared change of the outputs on held-out images when the image is left out; "

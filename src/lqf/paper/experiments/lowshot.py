@@ -88,7 +88,7 @@ def summarise(results: Results) -> Summary:
     }
     return Summary(
         values,
-        Table(columns, tuple(rows)),
+        Table(columns, tuple(rows), keys=2),
         lambda figure: _draw(figure, found, gaps),
         (
             "NLFT: the best of its grid by test error, for every draw of images, on the central crop; up to "

@@ -95,7 +95,7 @@ def summarise(results: Results) -> Summary:
         "the best of the grid for each choice" + (", then the mean." if many > 1 else "."),
         f"Up to {FEW} images per class batch normalisation was also tried in eval mode, with either loss.",
     )
-    table = Table(("data", "loss", *columns), tuple(rows))
+    table = Table(("data", "loss", *columns), tuple(rows), keys=2)
     return Summary({"errors": values}, table, draw, notes, (3.2 * max(2, len(values)), 3.4))
 
 

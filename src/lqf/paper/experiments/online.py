@@ -74,7 +74,7 @@ def summarise(results: Results) -> Summary:
     values = {name: {way: of and asdict(of) for way, of in ways.items()} for name, ways in found.items()}
     return Summary(
         values,
-        Table(("data", "test error, %, after", *shown, "passes"), tuple(rows)),
+        Table(("data", "test error, %, after", *shown, "passes"), tuple(rows), keys=2),
         lambda figure: _draw(figure, found, shown),
         (
             "Passes: over all images, in all steps together (an epoch of NLFT; a product with H of LQF), each counted "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lqf.paper.cells import Cell
@@ -58,33 +58,36 @@ def common(curves: Sequence[dict[float, float | None]]) -> tuple[float, float] |
 def summarise(results: Results) -> Summary:
     """Best rates, their spread, and what a single rate for all tasks would cost."""
     curves = {m: {t.name: curve(results.where(data=t.name, method=m)) for t in results.tasks} for m in METHOD_NAMES}
-    rows, values = [], {}
-    for m, by_task in curves.items():
-        values[m] = _values(by_task)
-        v = values[m]
-        bests = ", ".join("–" if b is None else f"{b:.2g}" for b in v["best_rate"].values())
-        spreads = ", ".join(percent(s) for s in v["spread"].values())
-        costs = "–" if v["one_rate"] is None else f"{percent(v['one_rate_cost'], 2)} (at {v['one_rate']:.2g})"
-        decades = "–" if v["decades"] is None else f"{v['decades']:.2f}"
-        rows.append((METHODS[m].label, bests, decades, costs, spreads))
-    columns = (
-        "method",
-        "best rate per task",
-        "decades between them",
-        "points lost by one rate for all",
-        "worst minus best over rates, points",
-    )
-    names = ", ".join(t.name for t in results.tasks)
+    values = {m: _values(by_task) for m, by_task in curves.items()}
     return Summary(
         {"curves": _by_text(curves), **values},
-        Table(columns, tuple(rows)),
+        _table(values, [t.name for t in results.tasks]),
         lambda figure: _draw(figure, curves),
         (
-            f"Tasks in this order: {names}. The rate is η/((1−m)b); a run that diverged counts as an error of 100 %.",
+            "The rate is η/((1−m)b); a run that diverged counts as an error of 100 %.",
             ends_told(best_of(results, METHOD_NAMES), results),
         ),
         (9.5, 3.6),
     )
+
+
+def _table(values: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
+    """A row per quantity, a column per method."""
+
+    def row(label: str, of: Callable[[dict[str, Any]], str]) -> tuple[str, ...]:
+        return (label, *map(of, values.values()))
+
+    def rate(r: float | None) -> str:
+        return "–" if r is None else f"{r:.2g}"
+
+    rows = [
+        *(row(f"best rate, {n}", lambda v, n=n: rate(v["best_rate"][n])) for n in names),  # type: ignore[misc]
+        row("decades between these", lambda v: "–" if v["decades"] is None else f"{v['decades']:.2f}"),
+        row("one rate for all", lambda v: rate(v["one_rate"])),
+        row("points lost by it", lambda v: percent(v["one_rate_cost"], 2)),
+        *(row(f"worst − best, {n}", lambda v, n=n: percent(v["spread"][n])) for n in names),  # type: ignore[misc]
+    ]
+    return Table(("", *(METHODS[m].label for m in values)), tuple(rows))
 
 
 def _values(by_task: dict[str, dict[float, float | None]]) -> dict[str, Any]:

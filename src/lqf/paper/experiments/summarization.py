@@ -63,7 +63,7 @@ def summarise(results: Results) -> Summary:
     )
     return Summary(
         found,
-        Table(("data", "test error, %, without", *shown), tuple(rows)),
+        Table(("data", "test error, %, without", *shown), tuple(rows), keys=2),
         lambda figure: _draw(figure, found),
         notes,
         size=(4.2 * max(2, len(found)), 4.4),

@@ -76,11 +76,13 @@ def closeness(method: str, to: str, apart: dict[str, float]) -> str:
 
 
 def _table(found: Best, results: Results) -> Table:
-    """The errors, and beside them those with mirrored views."""
+    """The errors, and below them those with mirrored views."""
     plain = error_table(found, METHOD_NAMES)
     more = [
-        tuple(percent(mirrored_error(results.where(work="fit", data=name, method=m))) for m in MIRRORED)
-        for name in found
+        (f"{METHODS[m].label}, mirrored", *(percent(_mirrored(results, name, m)) for name in found)) for m in MIRRORED
     ]
-    rows = tuple(row + extra for row, extra in zip(plain.rows, more, strict=True))
-    return Table((*plain.columns, *(f"{METHODS[m].label}, mirrored" for m in MIRRORED)), rows)
+    return Table(plain.columns, (*plain.rows, *more))
+
+
+def _mirrored(results: Results, name: str, method: str) -> float | None:
+    return mirrored_error(results.where(work="fit", data=name, method=method))

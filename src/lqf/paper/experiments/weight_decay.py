@@ -134,7 +134,7 @@ def summarise(results: Results) -> Summary:
     )
     return Summary(
         found,
-        Table(("data", "test error, %", *shown, "passes"), tuple(rows)),
+        Table(("data", "test error, %", *shown, "passes"), tuple(rows), keys=2),
         lambda figure: _draw(figure, found),
         notes,
         size=(9.6, 3.2 * len(found) + 0.6),
