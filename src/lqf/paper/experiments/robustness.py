@@ -64,7 +64,7 @@ def summarise(results: Results) -> Summary:
         _table(values, [t.name for t in results.tasks]),
         lambda figure: _draw(figure, curves),
         (
-            "The rate is η/((1−m)b); a run that diverged counts as an error of 100 %.",
+            "The rate is η/((1−m)b); a run that diverged (× in the picture) counts as an error of 100 %.",
             ends_told(best_of(results, METHOD_NAMES), results),
         ),
         (9.5, 3.6),
@@ -114,7 +114,7 @@ def _by_text(curves: dict[str, dict[str, dict[float, float | None]]]) -> dict[st
 
 
 def _draw(figure: Any, curves: dict[str, dict[str, dict[float, float | None]]]) -> None:
-    """Left: the best rates. Right: the error over the rate, a line per task, LQF solid and NLFT dashed."""
+    """Left: the best rates. Right: the error over the rate, a line per task, LQF solid and NLFT dashed; × diverged."""
     left, right = figure.subplots(1, 2, width_ratios=(1, 2))
     for k, (m, by_task) in enumerate(curves.items()):
         rates = [r for c in by_task.values() if (r := _best_rate(c)) is not None]
@@ -124,7 +124,12 @@ def _draw(figure: Any, curves: dict[str, dict[str, dict[float, float | None]]]) 
             ys = [float("nan") if e is None else 100 * e for e in c.values()]
             style = "o-" if m == "lqf" else "o--"
             label = f"{METHODS[m].label}, {name}"
-            right.plot(list(c), ys, style, color=COLOURS[j % len(COLOURS)], label=label, markersize=3)
+            colour = COLOURS[j % len(COLOURS)]
+            right.plot(list(c), ys, style, color=colour, label=label, markersize=3)
+            lost = [r for r, e in c.items() if e is None]
+            above = right.get_xaxis_transform()  # at the upper edge, whatever the errors are
+            for mark in right.plot(lost, [0.97] * len(lost), "x", color=colour, transform=above):
+                mark.set_in_layout(False)
     left.set_yscale("log")
     left.set_xlim(-0.5, len(curves) - 0.5)
     left.set_xticks(range(len(curves)), [METHODS[m].label for m in curves])
