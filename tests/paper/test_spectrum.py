@@ -16,6 +16,7 @@ from lqf.curvature import precondition
 from lqf.errors import LQFError
 from lqf.objective import Ridge
 from lqf.paper.spectrum import (
+    Loss,
     largest,
     loss_curvature,
     preconditioned_curvature,
@@ -41,11 +42,11 @@ def test_the_hessian_of_an_ordinary_loss() -> None:
     x, y = torch.randn(11, 4).double(), torch.arange(11) % 3
     weights = dict(net.named_parameters())
 
-    def batches() -> Iterator[Callable[[], Tensor]]:
-        for some in torch.arange(11).split(4):
-            yield lambda some=some: F.cross_entropy(net(x[some]), y[some], reduction="sum")
+    def batches() -> Iterator[Loss]:
+        for x_b, y_b in zip(x.split(4), y.split(4), strict=True):
+            yield lambda w, x=x_b, y=y_b: F.cross_entropy(functional_call(net, w, (x,)), y, reduction="sum")  # type: ignore[misc]
 
-    product, like = loss_curvature(list(weights.values()), batches, 11)
+    product, like = loss_curvature(weights, batches, 11)
 
     def loss(flat: Tensor) -> Tensor:
         parts = flat.split([w.numel() for w in weights.values()])

@@ -66,7 +66,8 @@ class FastLinearization(Linearization):
         module, norms = converted(exact.module, dtype, kernels=not compiled)
         super().__init__(module, exact.layout.names)
         self._say = say
-        self.dtype, self._rows, self._fixed_size, self._room = dtype, 0, compiled, 1.0
+        self.dtype, self._rows, self._room = dtype, 0, 1.0
+        self._fixed_size = compiled or (recorded and example.is_cuda)
         self.merged, merges = 0, example.is_cuda and not compiled if merges is None else merges
         self._ops = QuickOps(kernels=not compiled, merged=merges)
         self.format = self._layout(example)
@@ -219,8 +220,8 @@ class FastLinearization(Linearization):
         return x.to(self.dtype, memory_format=self.format if x.ndim == 4 else torch.contiguous_format)
 
     def _padded(self, x: Tensor) -> Tensor:
-        """With rows of zeros up to the size of the first batch: on a GPU, and where passes are compiled."""
-        if not (self._fixed_size or x.is_cuda):
+        """With rows of zeros up to the size of the first batch, where passes are recorded on a GPU or compiled."""
+        if not self._fixed_size:
             return x
         self._rows = self._rows or len(x)
         missing = self._rows - len(x)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from lqf.curvature import precondition
 from lqf.curvature.preconditioner import spread
@@ -21,6 +22,7 @@ from lqf.paper.methods import fit_method
 from lqf.paper.nlft import NLFT, seeded
 from lqf.paper.posed import LQF, Posed
 from lqf.paper.spectrum import (
+    Loss,
     Product,
     Spectrum,
     largest,
@@ -30,7 +32,7 @@ from lqf.paper.spectrum import (
     row_curvature,
 )
 from lqf.paper.training import damped
-from lqf.paper.tuned import Network, placed, plain_float32
+from lqf.paper.tuned import Network, placed
 from lqf.paper.works import defaults, work
 from lqf.precision import matmul_precision
 from lqf.settings import Settings
@@ -52,7 +54,7 @@ def spectrum_of_nlft(
     else:
         network = fit_method("nlft", task, seed=seed, **settings).network  # type: ignore[attr-defined]
     product, like = cross_entropy_curvature(network.eval(), _some(task, images).train)
-    with plain_float32():
+    with matmul_precision(fast=False):
         return _told(largest(product, like, k, tol=TOL, seed=seed, progress=lab.progress))
 
 
@@ -67,7 +69,8 @@ def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any],
     how: dict[str, Any] = {"tol": TOL, "seed": seed, "progress": lab.progress}
     with matmul_precision(fast=False):
         plain = _plain(problem, k, how)
-        made = precondition(posed.problem, posed.pooled.features, draws=s.draws, seed=s.seed, progress=lab.progress)
+        with matmul_precision(fast=True):  # as the paper's mode makes it
+            made = precondition(posed.problem, posed.pooled.features, draws=s.draws, seed=s.seed, progress=lab.progress)
         rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
         product = preconditioned_curvature(problem, made, damped(problem, made, rho))
         return {"lqf": _told(plain), "kfac": _told(largest(product, problem.zero(), k, **how))}
@@ -83,16 +86,47 @@ def _plain(problem: Problem, k: int, how: dict[str, Any]) -> Spectrum:
 
 def cross_entropy_curvature(network: Network, images: Images) -> tuple[Product, Tensor]:
     """The Hessian of the mean cross entropy in all weights of a network, whose batch normalisation is in eval mode."""
-    device = network.mean.device
+    device, plain = network.mean.device, with_affine_norms(network)
     labels = torch.tensor(images.samples.labels, device=device)
+    pixels = placed(images.batch(torch.arange(len(images))), device)
     size = 64 if device.type == "cuda" else 8
 
-    def batches() -> Iterator[Callable[[], Tensor]]:
-        for rows in torch.arange(len(images)).split(size):
-            x, y = placed(images.batch(rows), device), labels[rows.to(device)]
-            yield lambda x=x, y=y: F.cross_entropy(network(x), y, reduction="sum")  # type: ignore[misc]
+    def batches() -> Iterator[Loss]:
+        for x, y in zip(pixels.split(size), labels.split(size), strict=True):
+            yield lambda w, x=x, y=y: F.cross_entropy(functional_call(plain, w, (x,)), y, reduction="sum")  # type: ignore[misc]
 
-    return loss_curvature(list(network.parameters()), batches, len(images))
+    return loss_curvature(dict(plain.named_parameters()), batches, len(images))
+
+
+class AffineNorm(nn.Module):
+    """Batch normalisation with its running statistics, in terms that can be differentiated in every way."""
+
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, norm: nn.modules.batchnorm._BatchNorm):
+        super().__init__()
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
+        self.register_buffer("mean", norm.running_mean)
+        self.register_buffer("var", norm.running_var)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(x − mean)/√(var + ε) · weight + bias, channel by channel."""
+        scale = self.weight * torch.rsqrt(self.var + self.eps)
+        spread = (-1,) + (1,) * (x.ndim - 2)
+        return x * scale.view(spread) + (self.bias - self.mean * scale).view(spread)
+
+
+def with_affine_norms(network: Network) -> Network:
+    """A copy in eval mode, batch normalisation as `AffineNorm`; its weights keep their names and their order."""
+    made = copy.deepcopy(network).eval()
+    for module in list(made.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.modules.batchnorm._BatchNorm) and child.affine:
+                setattr(module, name, AffineNorm(child))
+    return made
 
 
 def _some(task: Task, images: int) -> Task:

@@ -100,7 +100,8 @@ class Posed:
         """The same problem with both ridge strengths times ``scale``; what was made is kept."""
         ridge = Ridge(scale * self.ridge.head, scale * self.ridge.body)
         other = Posed(self.fit, self.pooled, self.problem.with_ridge(ridge), self.kernels)
-        return other._sharing(self.fast.with_ridge(ridge), self.curvature)  # curvature holds for every ridge strength
+        curvature = self.curvature  # for every ridge strength; made before activations take the memory
+        return other._sharing(self.fast.with_ridge(ridge), curvature)
 
     def among(self, samples: Tensor) -> Posed:
         """The problem of these samples alone, with the same point and ridge strengths; the others lose their weight."""
@@ -165,6 +166,7 @@ class Posed:
         """Other images with their features, as `lqf.analysis.responses` asks about them."""
         inputs = self.fit._inputs(images, self.fit.preprocess)
         inputs.batch_size = self.fit.inputs.batch_size
+        inputs.keep_on_device()
         with matmul_precision(fast=False):
             return Side(inputs, torch.cat([self.measured.model.body.value(x) for _, x in inputs.batches()]))
 

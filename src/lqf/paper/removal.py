@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -89,6 +89,7 @@ class ByKernels:
 
     analysis: Analysis
     test: Queries
+    _queries: dict[int, Queries] = field(default_factory=dict)
 
     @property
     def units(self) -> Units:
@@ -113,7 +114,11 @@ class ByKernels:
         return {"refits": "exact", "residual": None, "passes": None}
 
     def _seen(self, validation: Images) -> Queries:
-        return Queries.of(with_views(validation, self.analysis.rebuilt.fit.preprocess))
+        """The same object for the same images: their kernel is made once."""
+        if id(validation) not in self._queries:
+            made = Queries.of(with_views(validation, self.analysis.rebuilt.fit.preprocess))
+            self._queries[id(validation)] = made
+        return self._queries[id(validation)]
 
 
 @dataclass(eq=False)
@@ -145,11 +150,12 @@ class BySolves:
     def information(self, validation: Images) -> Information:
         """Sketched: E (ξᵀ(f − f₋ᵢ))² = ‖f − f₋ᵢ‖² over random signs ξ, with estimated leverages."""
         posed, seed = self.posed, self.posed.fit.settings.seed
+        curvature = posed.curvature  # before activations take the memory
         solves = Responses(
             posed.fast,
             posed.pooled.features,
             posed.pooled.head.ridge,
-            posed.curvature,
+            curvature,
             PROBE_TOL,
             PROBE_PRODUCTS,
             posed.fit.progress,

@@ -1,19 +1,20 @@
 """The largest eigenvalues of a Hessian that is only known by its products with vectors, by scipy's Lanczos iteration.
 
-Three Hessians are compared: of the ordinary fine-tuning loss (1/N) Σ ℓ(f(x_i; w), y_i) at any weights w, by a product
-with a vector through two reverse passes; of the linear-quadratic problem, H = JᵀSJ + M; and of the latter seen through
-its preconditioner, P^(−1/2) H P^(−1/2), whose spread decides how soon an iterative solver is done.
+Three Hessians are compared: of the ordinary fine-tuning loss (1/N) Σ ℓ(f(x_i; w), y_i) at any weights w, whose products
+with vectors are derivatives of its gradient; of the linear-quadratic problem, H = JᵀSJ + M; and of the latter seen
+through its preconditioner, P^(−1/2) H P^(−1/2), whose spread decides how soon an iterative solver is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import grad, jvp
 
 from lqf.curvature import Preconditioner
 from lqf.errors import LQFError, MissingDependency
@@ -22,6 +23,8 @@ from lqf.progress import SILENT, Progress
 
 Product = Callable[[Tensor], Tensor]
 """v -> Av, for a symmetric A."""
+Loss = Callable[[dict[str, Tensor]], Tensor]
+"""Weights by name -> a number."""
 
 
 @dataclass(frozen=True)
@@ -80,28 +83,30 @@ def largest(
 
 
 def loss_curvature(
-    weights: Sequence[Tensor], batches: Callable[[], Iterator[Callable[[], Tensor]]], total: float
+    weights: Mapping[str, Tensor], batches: Callable[[], Iterator[Loss]], total: float
 ) -> tuple[Product, Tensor]:
-    """The Hessian of (1/total) Σ loss() over all ``batches``, in some weights; and a vector of its size.
+    """The Hessian of (1/total) Σ loss(w) over all ``batches``, in some weights; and a vector of its size.
+
+    The gradient is differentiated forwards: differentiated backwards, the gradients at a convolution's weights become
+    convolutions with kernels as large as the image.
 
     Args:
-        weights: those that the losses depend on, with ``requires_grad``.
-        batches: every call goes through all batches again; each is a function that computes its summed loss.
+        weights: w by name, where the Hessian is taken.
+        batches: every call goes through all batches again; each is a function of w, the summed loss of the batch.
         total: number of samples.
     """
-    sizes = [w.numel() for w in weights]
+    at = {name: w.detach() for name, w in weights.items()}
+    sizes = [w.numel() for w in at.values()]
 
     def product(v: Tensor) -> Tensor:
-        parts = [p.view_as(w) for p, w in zip(v.split(sizes), weights, strict=True)]
+        along = {name: part.view_as(w) for (name, w), part in zip(at.items(), v.split(sizes), strict=True)}
         out = torch.zeros_like(v)
         for loss in batches():
-            first = torch.autograd.grad(loss(), weights, create_graph=True, materialize_grads=True, allow_unused=True)
-            inner = sum((g * p).sum() for g, p in zip(first, parts, strict=True) if g.requires_grad)
-            second = torch.autograd.grad(inner, weights, materialize_grads=True, allow_unused=True)
-            out += torch.cat([g.reshape(-1) for g in second])
+            changed: dict[str, Tensor] = jvp(grad(loss), (at,), (along,))[1]
+            out += torch.cat([changed[name].reshape(-1) for name in at])
         return out / total
 
-    return product, torch.cat([torch.zeros_like(w).reshape(-1) for w in weights])
+    return product, torch.cat([torch.zeros_like(w).reshape(-1) for w in at.values()])
 
 
 def problem_curvature(problem: Problem) -> Product:
