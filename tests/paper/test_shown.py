@@ -23,6 +23,7 @@ from lqf.paper.interval import interval
 from lqf.paper.lab import Task
 from lqf.paper.scale import Scale
 from lqf.paper.tuned import Network
+from lqf.point import BLIND
 
 
 def test_an_interval_is_students() -> None:
@@ -131,7 +132,17 @@ def test_lqf_on_few_images_is_told_its_solver(task: Task, monkeypatch: pytest.Mo
     assert settings_of(lowshot.cells([task], SHOTS), "lqf-ours", None) == [{}]
     monkeypatch.setattr(lowshot, "DENSE_ROWS", 17)  # 3 classes of 2 images make 18 rows
     assert settings_of(lowshot.cells([task], SHOTS), "lqf-ours-avg", 2) == [{"solver": "pcg"}] * 2
-    assert settings_of(lowshot.cells([task], SHOTS), "lqf-ours-avg", 1) == [{"solver": "dense"}] * 2
+    assert [s["solver"] for s in settings_of(lowshot.cells([task], SHOTS), "lqf-ours-avg", 1)] == ["dense"] * 2
+
+
+def test_with_one_image_per_class_nothing_is_left_to_leave_one_out(task: Task) -> None:
+    chosen = {"weight_decay", "body_weight_decay", "head", "pooling", "views"}
+    for s in settings_of(lowshot.cells([task], SHOTS), "lqf-ours", 1):
+        assert chosen <= set(s)
+        assert s["head"] in BLIND
+        assert "auto" not in s.values()
+    for s in settings_of(lowshot.cells([task], SHOTS), "lqf-fc", 1):
+        assert s["weight_decay"] != "auto"
 
 
 def test_robustness_takes_cells_of_table1(task: Task) -> None:
