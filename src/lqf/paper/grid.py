@@ -119,7 +119,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
         "quick": _short(0.001, bn="eval", loss="mse"),
     },
     # data in steps, where NLFT is trained many times, and its curvature after training
-    "online": {"paper": _SGD, "short": _short(0.02, 0.01, 0.001), "quick": _ONE_SGD},
+    "online": {"paper": _SGD, "short": _short(0.01, 0.005, 0.001), "quick": _ONE_SGD},
     "eigenvalues": dict.fromkeys(("paper", "short", "quick"), _ONE_SGD),
     # best effective learning rate η/((1−m)b); in batches of 28 most cells are those of table1
     "robustness": {"paper": _ROBUSTNESS, "short": _short(*_EVERY_RATE), "quick": _ROBUSTNESS_QUICK},

@@ -106,8 +106,8 @@ def summarise(results: Results) -> Summary:
             f"{FEW} images per class with batch normalisation in train and in eval mode.",
             "LQF (ours) is one fit with its defaults, which choose pooling and views by leave-one-out; with average "
             "pooling and one view it sees what NLFT sees.",
-            "With one image per class nothing can be left out: there LQF is told its weight decays (10 for the head, 100 for "
-            "the body), keeps a random head, and LQF (ours) is told to pool bilinearly and to mirror.",
+            "With one image per class nothing can be left out: LQF is told its weight decays (head 10, body 100), "
+            "keeps a random head, and LQF (ours) is told to pool bilinearly and to mirror.",
             "To NLFT: (error − NLFT's error)/NLFT's error, the mean over the draws and "
             + ("both draws." if results.scale.draws == 2 else "its 95 % interval (by t)."),
         ),
