@@ -53,7 +53,7 @@ class Parts:
     def to_dict(self) -> dict[str, Any]:
         """The main figures as JSON values."""
         result = None if self.test is None else self.test.result
-        warning = words.warning(self.loo.error, self.fitted.report["n"], result, self.shift)
+        warning = words.warning(self.fitted.report, self.loo.error, result, self.shift)
         shift = self.shift
         return {
             "n": self.fitted.report["n"],

@@ -51,6 +51,7 @@ def _report(n: int, classes: tuple[str, ...], loo: LeaveOneOut) -> dict[str, Any
         "plan": "pcg: 1.2 GB, about 40 s",
         "point": "crossfit",
         "pooling": "bilinear",
+        "views": "flip",
         "choices": [
             {
                 "what": "pooling",

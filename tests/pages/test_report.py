@@ -4,10 +4,13 @@ import re
 import sys
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from lqf.errors import MissingDependency
+from lqf.pages import words
 from lqf.pages.environment import breakable, number, percent, precise, render
+from lqf.shift import Shift
 from pages.synthetic import page
 
 VOID = {"meta", "link", "img", "br", "wbr"}
@@ -66,14 +69,25 @@ def test_it_is_well_formed_needs_nothing_else_and_is_not_large(html):
 
 def test_sections_follow_what_is_known():
     alone, full = (Reader(page(60, NAMES[2], n_test=m)).text for m in (0, 60))
-    for words in ("leave-one-out error", "Training labels that look wrong", "nearly the same", "least informative"):
-        assert words in alone
-        assert words in full
-    for words in ("test error", "comes from another distribution", "AUC 0.93", "Why it predicts"):
-        assert words not in alone
-        assert words in full
-    for words in ("reached the tolerance", "1.3e-02", "kept", "bilinear", "crossfit", "3,400,000"):
-        assert words.lower() in full.lower()
+    for said in ("leave-one-out error", "Training labels that look wrong", "nearly the same", "least informative"):
+        assert said in alone
+        assert said in full
+    for said in ("test error", "comes from another distribution", "AUC 0.93", "Why it predicts"):
+        assert said not in alone
+        assert said in full
+    for said in ("reached the tolerance", "1.3e-02", "kept", "bilinear", "crossfit", "3,400,000"):
+        assert said.lower() in full.lower()
+
+
+@pytest.mark.parametrize(("views", "advised"), [("none", True), ("flip", True), ("five", False), ("ten", False)])
+def test_crops_are_advised_against_another_distribution_where_there_are_none(views: str, advised: bool) -> None:
+    shift = Shift(0.93, 0.01, np.zeros(3), np.ones(3))
+    said = words.warning({"n": 1000, "views": views}, 0.02, {"n": 600, "error": 0.12}, shift)
+    assert said is not None
+    assert ("--views five" in said["text"]) is advised
+    alike = words.warning({"n": 1000, "views": views}, 0.02, {"n": 600, "error": 0.12}, None)
+    assert alike is not None
+    assert "--views" not in alike["text"]
 
 
 def test_many_classes_leave_a_readable_matrix_and_counts_of_what_is_left_out():

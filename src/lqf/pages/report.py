@@ -84,7 +84,7 @@ def report_page(
         notes=" ".join(_notes(audit)),
         words={
             "lead": words.lead(fit),
-            "warning": words.warning(loo.error, fit["n"], result, shift),
+            "warning": words.warning(fit, loo.error, result, shift),
             "errors": words.errors(loo.error, fit["n"], loo.level, loo.note, result),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),

@@ -49,9 +49,11 @@ def far_above(loo: float, n: int, test: Mapping[str, Any] | None) -> bool:
     return test["error"] - loo > max(3 * chance, FAR)
 
 
-def warning(loo: float, n: int, test: Mapping[str, Any] | None, shift: Shift | None) -> dict[str, str] | None:
+def warning(
+    fit: Mapping[str, Any], loo: float, test: Mapping[str, Any] | None, shift: Shift | None
+) -> dict[str, str] | None:
     """Said at the top where the test error is far above leave-one-out: the likely reason, and what to do."""
-    if not far_above(loo, n, test):
+    if not far_above(loo, fit["n"], test):
         return None
     assert test is not None
     gap = f"Leave-one-out promised {percent(loo)}, the test set gives {percent(test['error'])}: more than chance."
@@ -61,6 +63,8 @@ def warning(loo: float, n: int, test: Mapping[str, Any] | None, shift: Shift | N
             "sample), so both numbers can be right, each for images like its own. Which kind will the model see? For "
             "images like the test set, add some of them to the training set."
         )
+        if fit.get("views", "none") in ("none", "flip"):
+            text += " Without any, try --views five: crops bind a model less to how its images are framed."
         return {"title": "The test set comes from another distribution.", "text": text}
     text = (
         f"{gap} The images of both sets look alike to the model, so look for the reason elsewhere: copies or several "
