@@ -53,7 +53,7 @@ def _nlft(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
 
 
 def _exact(method: str, task: Task, scale: Scale, k: int | None, seed: int) -> Cell:
-    """One fit. With few images the solver is told: the planner's trials take longer than they save."""
+    """One fit. With few images the solver is told, so that it does not change from draw to draw."""
     n = len(task.shots(k, seed).train)
     solver = "dense" if n * len(task.classes) <= DENSE_ROWS else "pcg"
     settings: dict[str, Any] = (
