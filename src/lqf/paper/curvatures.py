@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from lqf.curvature import precondition
 from lqf.curvature.preconditioner import spread
 from lqf.data import Images
 from lqf.objective import Problem
+from lqf.paper.affine_norm import with_affine_norms
 from lqf.paper.lab import Task
 from lqf.paper.linear import Linear
 from lqf.paper.methods import fit_method
@@ -96,37 +97,6 @@ def cross_entropy_curvature(network: Network, images: Images) -> tuple[Product, 
             yield lambda w, x=x, y=y: F.cross_entropy(functional_call(plain, w, (x,)), y, reduction="sum")  # type: ignore[misc]
 
     return loss_curvature(dict(plain.named_parameters()), batches, len(images))
-
-
-class AffineNorm(nn.Module):
-    """Batch normalisation with its running statistics, in terms that can be differentiated in every way."""
-
-    mean: Tensor
-    var: Tensor
-
-    def __init__(self, norm: nn.modules.batchnorm._BatchNorm):
-        super().__init__()
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        self.weight, self.bias, self.eps = norm.weight, norm.bias, norm.eps
-        self.register_buffer("mean", norm.running_mean)
-        self.register_buffer("var", norm.running_var)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(x − mean)/√(var + ε) · weight + bias, channel by channel."""
-        scale = self.weight * torch.rsqrt(self.var + self.eps)
-        spread = (-1,) + (1,) * (x.ndim - 2)
-        return x * scale.view(spread) + (self.bias - self.mean * scale).view(spread)
-
-
-def with_affine_norms(network: Network) -> Network:
-    """A copy in eval mode, batch normalisation as `AffineNorm`; its weights keep their names and their order."""
-    made = copy.deepcopy(network).eval()
-    for module in list(made.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, nn.modules.batchnorm._BatchNorm) and child.affine:
-                setattr(module, name, AffineNorm(child))
-    return made
 
 
 def _some(task: Task, images: int) -> Task:

@@ -74,9 +74,10 @@ def verdict(worth: Mapping[str, dict[str, float]], means: dict[str, float]) -> s
         return f"The paper's order, {paper}, cannot be judged: no data set has an error with and without every part."
     confirmed = "confirmed" if ranked(means) == list(REMOVED.values()) else "refuted"
     per_set = "; ".join(f"{name}: {_listed(w)}" for name, w in worth.items())
+    sets = "1 data set" if len(worth) == 1 else f"{len(worth)} data sets"
     return (
         f"The paper's order, {paper}, is {confirmed}: relative increase of the error where a part is removed, the "
-        f"largest first, mean over {len(worth)} data set{'s'[: len(worth) != 1]}: {_listed(means)}. {per_set}."
+        f"largest first, mean over {sets}: {_listed(means)}. {per_set}."
     )
 
 
