@@ -68,6 +68,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     "lqf": {"paper": _KFAC, "short": _short(0.1, 0.05, 0.01, 0.005), "quick": _ONE_KFAC},
     "b-lqf": {"paper": _KFAC, "short": _short(0.1, 0.05, 0.01), "quick": _ONE_KFAC},
     "lqf-probe": {"paper": _KFAC, "short": _short(0.1, 0.05, 0.01), "quick": _ONE_KFAC},
+    "lqf-no-leaky": {"paper": _KFAC, "short": _short(0.1, 0.05, 0.01), "quick": _ONE_KFAC},
     "lqf-no-mse": {
         "paper": [*_KFAC, *_STEEP[len(_SGD) :]],
         "short": _short(0.05, 0.01, 0.002, 4e-4),
@@ -118,8 +119,8 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
         "short": _short(3e-4, 1e-4, bn="eval", loss="mse"),
         "quick": _short(0.001, bn="eval", loss="mse"),
     },
-    # data in steps, where NLFT is trained many times, and its curvature after training
-    "online": {"paper": _SGD, "short": _short(0.01, 0.005, 0.001), "quick": _ONE_SGD},
+    # data in steps, where NLFT is trained many times: the rates at which it is best on all images; and its curvature
+    "online": {"paper": _SGD, "short": _short(0.01, 0.005), "quick": _ONE_SGD},
     "eigenvalues": dict.fromkeys(("paper", "short", "quick"), _ONE_SGD),
     # best effective learning rate η/((1−m)b); in batches of 28 most cells are those of table1
     "robustness": {"paper": _ROBUSTNESS, "short": _short(*_EVERY_RATE), "quick": _ROBUSTNESS_QUICK},
