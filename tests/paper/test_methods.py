@@ -27,7 +27,7 @@ SMALL = Preprocess(size=12)
 LEAKY = {"lqf", "b-lqf", "lqf-adam", "lqf-fc-adam", "lqf-no-mse", "lqf-no-kfac", "lqf-probe"}
 CROSS_ENTROPY = {"gaf", "fc", "gaf-adam", "lqf-no-mse"}
 KFAC = {"lqf", "b-lqf", "lqf-no-mse", "lqf-no-leaky", "lqf-probe"}
-LINEAR = sorted(set(METHODS) - set(EXACT) - {"nlft", "b-nlft"})
+LINEAR = sorted(set(METHODS) - set(EXACT) - {"nlft", "nlft-mse", "b-nlft"})
 
 
 @pytest.mark.parametrize("method", LINEAR)
@@ -52,19 +52,16 @@ def test_linear_methods_are_what_their_name_says(method: str, task: Task, monkey
     assert (how.batch_size, how.momentum, how.schedule) == (28, 0.9, "cosine")
 
 
-def test_nlft_keeps_its_relu_and_trains_with_batch_statistics(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("method", "loss"), [("nlft", "cross_entropy"), ("nlft-mse", "mse")])
+def test_nlft_keeps_its_relu_and_trains_with_batch_statistics(
+    method: str, loss: str, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr(NLFT, "fit", lambda self, backbone, *_, **__: seen.update(how=self, body=backbone.body))
-    fit_method("nlft", task)
+    fit_method(method, task)
     assert not any(isinstance(m, nn.LeakyReLU) for m in seen["body"].modules())
     how = seen["how"]
-    assert (how.bn, how.loss, how.schedule, how.batch_size, how.momentum) == (
-        "train",
-        "cross_entropy",
-        "cosine",
-        28,
-        0.9,
-    )
+    assert (how.bn, how.loss, how.schedule, how.batch_size, how.momentum) == ("train", loss, "cosine", 28, 0.9)
 
 
 def test_ours_with_average_pooling_has_one_view(task: Task) -> None:
@@ -160,7 +157,15 @@ def test_the_short_grid_has_one_way_to_cut_images_for_all_methods_by_mini_batche
     strongest = [n for n in GRIDS if n.endswith("-resized")]
     searched = [n for n in GRIDS if n not in EXACT and n not in (*strongest, "online", "eigenvalues")]
     assert {s["augment"] for n in searched for s in grid(n, "short")} == {"crop"}
-    assert {n.removesuffix("-resized") for n in strongest} == {"nlft", "b-nlft", "gaf", "fc", "lqf", "b-lqf"}
+    assert {n.removesuffix("-resized") for n in strongest} == {
+        "nlft",
+        "nlft-mse",
+        "b-nlft",
+        "gaf",
+        "fc",
+        "lqf",
+        "b-lqf",
+    }
 
 
 def test_the_strongest_augmentation_is_tried_with_the_papers_combination_and_with_rates_that_suit_the_method() -> None:

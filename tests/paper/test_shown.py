@@ -90,7 +90,8 @@ def test_lowshot_takes_the_best_of_every_draw_and_compares_draw_by_draw(task: Ta
     for cell in lowshot.cells([task], scale):
         p = cell.params
         rate = p["settings"].get("learning_rate", 0.0)
-        errors = {"nlft": 0.2 + 10 * rate, "lqf-ours": 0.1, "lqf-ours-avg": 0.15, "lqf-fc": 0.3}  # 0.001 is better
+        nlft = 0.2 + 10 * rate  # 0.001 is better
+        errors = {"nlft": nlft, "nlft-mse": 0.4, "lqf-ours": 0.1, "lqf-ours-avg": 0.15, "lqf-fc": 0.3}
         done.append(Done(cell, {"test_error": errors[p["method"]] + 0.1 * p["seed"]}, 1.0))
     summary = lowshot.summarise(Results([task], scale, done))
     few = summary.values["one"]["2"]
@@ -98,7 +99,7 @@ def test_lowshot_takes_the_best_of_every_draw_and_compares_draw_by_draw(task: Ta
     expected = interval([0.1 / 0.21 - 1, 0.2 / 0.31 - 1])
     assert few["relative"]["lqf-ours"] == pytest.approx(expected.to_dict())
     assert summary.values["one"]["all"]["errors"]["lqf-fc"] == [0.3]
-    assert summary.table.rows[0][:5] == ("one", "2", "26.0", "15.0", "20.0")
+    assert summary.table.rows[0][:6] == ("one", "2", "26.0", "45.0", "15.0", "20.0")
 
 
 SHOTS = Scale("short", shots=(1, 2, None), draws=2)
@@ -112,19 +113,19 @@ def test_with_few_images_batch_normalisation_is_tried_in_both_modes(task: Task) 
     cells = lowshot.cells([task], SHOTS)
     assert {s.get("bn", "train") for s in settings_of(cells, "nlft", 1)} == {"train", "eval"}
     assert {s.get("bn", "train") for s in settings_of(cells, "nlft", None)} == {"train"}
-    many = nlft_mse.searched("cross_entropy", nlft_mse.FEW + 1, SHOTS)
+    many = nlft_mse.searched("nlft", nlft_mse.FEW + 1, SHOTS)
     assert {s.get("bn", "train") for s in many} == {"train"}
 
 
 def test_few_shots_share_their_cells(task: Task) -> None:
     few, mse, main = (e.cells([task], SHOTS) for e in (lowshot, nlft_mse, table1))
-    first = [c for c in few if c.params["method"] == "nlft" and c.params["seed"] == 0]
-    shared = [c for c in mse if c.params["settings"].get("loss") != "mse"]
-    strongest = [c for c in first if c.params["settings"]["augment"] == "resized"]
-    assert [c.params["settings"]["learning_rate"] for c in strongest] == [0.001, 0.005]
-    assert [c for c in first if c not in strongest] == shared
+    for method, rates in {"nlft": [0.001, 0.005], "nlft-mse": [3e-4]}.items():
+        first = [c for c in few if c.params["method"] == method and c.params["seed"] == 0]
+        strongest = [c for c in first if c.params["settings"]["augment"] == "resized"]
+        assert [c.params["settings"]["learning_rate"] for c in strongest] == rates
+        assert [c for c in first if c not in strongest] == [c for c in mse if c.params["method"] == method]
+        assert [c for c in main if c.params["method"] == method] == [c for c in first if c.params.get("shots") is None]
     assert all(c in main for c in few if c.params.get("shots") is None and c.params["method"] != "lqf-fc")
-    assert [c for c in main if c.params["method"] == "nlft"] == [c for c in first if c.params.get("shots") is None]
 
 
 def test_lqf_on_few_images_is_told_its_solver(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,23 +153,18 @@ def test_the_cost_of_one_rate_for_all_tasks() -> None:
 def test_losses_over_shots_are_means_over_draws(task: Task) -> None:
     rows = []
     for seed, errors in enumerate([(0.4, 0.5), (0.2, 0.6)]):
-        rows += [done(task, "nlft", e, seed, loss="mse", learning_rate=k, shots=2) for k, e in enumerate(errors)]
-        rows += [done(task, "nlft", None if seed else 0.1, seed, loss="cross_entropy", learning_rate=0, shots=2)]
-    rows += [done(task, "nlft", 0.1, loss="mse"), done(task, "nlft", 0.05, loss="cross_entropy")]
+        rows += [done(task, "nlft-mse", e, seed, learning_rate=k, shots=2) for k, e in enumerate(errors)]
+        rows += [done(task, "nlft", None if seed else 0.1, seed, learning_rate=0, shots=2)]
+    rows += [done(task, "nlft-mse", 0.1), done(task, "nlft", 0.05)]
     values = nlft_mse.summarise(Results([task], SCALE, rows)).values["errors"][task.name]
-    assert values["mse"] == {"2": pytest.approx(0.3), "all": 0.1}
-    assert values["cross_entropy"] == {"2": None, "all": 0.05}  # one draw has no run that did not diverge
+    assert values["squared error"] == {"2": pytest.approx(0.3), "all": 0.1}
+    assert values["cross entropy"] == {"2": None, "all": 0.05}  # one draw has no run that did not diverge
 
 
 def test_numbers_of_shots_stand_in_their_order_whichever_data_set_has_them(task: Task) -> None:
     scale = Scale("paper", shots=(2, 4, None), draws=1)
     few = replace(task.some([0, 1, 2, 5, 6, 7, 10, 11, 12]), name="few")  # three of every class
-    rows = [
-        done(t, "nlft", 0.1, loss=loss, shots=k)
-        for t in (few, task)
-        for loss in ("mse", "cross_entropy")
-        for k in (2, 4, None)
-    ]
+    rows = [done(t, method, 0.1, shots=k) for t in (few, task) for method in ("nlft", "nlft-mse") for k in (2, 4, None)]
     table = nlft_mse.summarise(Results([few, task], scale, rows)).table
     assert table.columns[2:] == ("2", "4", "all")
     assert table.rows[0][2:] == ("10.0", "–", "10.0")

@@ -81,6 +81,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     },
     # the strongest augmentation, which on the chest X-rays changes more than the method does
     "nlft-resized": _resized(0.001, 0.005),
+    "nlft-mse-resized": _resized(3e-4),
     "b-nlft-resized": _resized(0.001),
     "gaf-resized": _resized(0.001),
     "fc-resized": _resized(0.001, 0.01),
@@ -110,14 +111,14 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
         "quick": _short(0.01, bn="eval"),
     },
     "nlft-mse": {
-        "paper": product(learning_rate=_MSE_RATES, weight_decay=DECAYS, augment=("crop",), loss=("mse",)),
-        "short": _short(1e-3, 3e-4, 1e-4, loss="mse"),
-        "quick": _short(0.01, 0.001, loss="mse"),
+        "paper": product(learning_rate=_MSE_RATES, weight_decay=DECAYS, augment=("crop",)),
+        "short": _short(1e-3, 3e-4, 1e-4),
+        "quick": _short(0.01, 0.001),
     },
     "nlft-mse-kept": {
-        "paper": _short(1e-3, 3e-4, 1e-4, bn="eval", loss="mse"),
-        "short": _short(3e-4, 1e-4, bn="eval", loss="mse"),
-        "quick": _short(0.001, bn="eval", loss="mse"),
+        "paper": _short(1e-3, 3e-4, 1e-4, bn="eval"),
+        "short": _short(3e-4, 1e-4, bn="eval"),
+        "quick": _short(0.001, bn="eval"),
     },
     # data in steps, where NLFT is trained many times: the rates at which it is best on all images; and its curvature
     "online": {"paper": _SGD, "short": _short(0.01, 0.005), "quick": _ONE_SGD},

@@ -99,11 +99,13 @@ def params(method: str, scale: Scale, n: int, settings: dict[str, Any], **more: 
 # --- the recipes ----------------------------------------------------------------------------------------------------
 
 
-@defaults(NLFT, without=("seed", "precision"), pooled=False)
-def _nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
-    lab = task.lab
-    how = NLFT(seed=seed, precision=lab.precision, **settings)
-    return how.fit(lab.network(leaky=False), task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+def _nlft(**fixed: Any) -> Recipe:
+    def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
+        lab = task.lab
+        how = NLFT(seed=seed, precision=lab.precision, **fixed | settings)
+        return how.fit(lab.network(leaky=False), task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+
+    return defaults(NLFT, without=("seed", "precision"), pooled=False, **fixed)(recipe)
 
 
 @defaults(NLFT, without=("seed", "precision"), pooled=True)
@@ -158,7 +160,8 @@ _CE: dict[str, Any] = {"loss": "cross_entropy"}
 _FC: dict[str, Any] = {"scope": "fc", "head": "zero"}
 
 METHODS: dict[str, Method] = {
-    "nlft": Method("NLFT", _nlft),
+    "nlft": Method("NLFT", _nlft()),
+    "nlft-mse": Method("NLFT, squared error", _nlft(loss="mse")),
     "b-nlft": Method("MPN-COV", _bilinear_nlft, (False, True, "none")),
     "gaf": _linear("GaF", leaky=False, **_CE),
     "fc": _linear("FC", leaky=False, **_CE, **_FC),

@@ -9,7 +9,7 @@ from typing import Any
 from lqf.paper.cells import Cell
 from lqf.paper.draw import COLOURS, plain
 from lqf.paper.experiment import Done, Results, Summary, Table, best, percent
-from lqf.paper.experiments.nlft_mse import FEW, nlft_cell, searched, shots
+from lqf.paper.experiments.nlft_mse import FEW, LOSSES, nlft_cell, searched, shots
 from lqf.paper.grid import grid
 from lqf.paper.interval import Interval, interval
 from lqf.paper.lab import Task
@@ -18,6 +18,7 @@ from lqf.paper.scale import Scale
 
 TITLE = "few images per class"
 OURS = ("lqf-ours", "lqf-ours-avg", "lqf-fc")
+METHOD_NAMES = (*LOSSES, *OURS)
 DENSE_ROWS = 500
 """Up to so many rows N·C of the Jacobian LQF is solved densely, in seconds on a GPU; beyond that by PCG."""
 
@@ -35,7 +36,7 @@ Errors = dict[str, list[float | None]]
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """NLFT over its grid (cells of `nlft-mse`, and of `table1`), LQF and its head once, for every draw."""
+    """NLFT over its grids (cells of `nlft-mse`, and of `table1`), LQF and its head once, for every draw."""
     return [
         cell
         for task in tasks
@@ -46,10 +47,13 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
 
 
 def _nlft(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
-    settings = searched("cross_entropy", k, scale)
-    if k is None:
-        settings += [s for s in grid("nlft-resized", scale.name) if s not in settings]
-    return [nlft_cell(task, scale, s, k, seed) for s in settings]
+    made = []
+    for method in LOSSES:
+        settings = searched(method, k, scale)
+        if k is None:
+            settings += [s for s in grid(f"{method}-resized", scale.name) if s not in settings]
+        made += [nlft_cell(method, task, scale, s, k, seed) for s in settings]
+    return made
 
 
 def _exact(method: str, task: Task, scale: Scale, k: int | None, seed: int) -> Cell:
@@ -69,30 +73,29 @@ def summarise(results: Results) -> Summary:
     """Mean errors, and their ratios to NLFT's with 95 % intervals over the draws."""
     found = {t.name: {k: _errors(results, t.name, k) for k in shots(t, results.scale)} for t in results.tasks}
     gaps = {
-        name: {m: {k: interval(_relative(e, m)) for k, e in by_shots.items()} for m in OURS}
+        name: {m: {k: interval(_relative(e, m)) for k, e in by_shots.items()} for m in METHOD_NAMES[1:]}
         for name, by_shots in found.items()
     }
     rows = [
         (
             name,
             _name(k),
-            *(percent(_mean(errors[m])) for m in ("nlft", *OURS)),
-            *(gaps[name][m][k].percent() for m in OURS),
+            *(percent(_mean(errors[m])) for m in METHOD_NAMES),
+            *(gaps[name][m][k].percent() for m in METHOD_NAMES[1:]),
         )
         for name, by_shots in found.items()
         for k, errors in by_shots.items()
     ]
-    labels = [METHODS[m].label for m in OURS]
+    labels = [METHODS[m].label for m in METHOD_NAMES]
     columns = (
         "data",
         "images per class",
-        "NLFT, %",
         *(f"{x}, %" for x in labels),
-        *(f"{x} to NLFT, %" for x in labels),
+        *(f"{x} to NLFT, %" for x in labels[1:]),
     )
     values = {
         name: {
-            _name(k): {"errors": e, "relative": {m: gaps[name][m][k].to_dict() for m in OURS}}
+            _name(k): {"errors": e, "relative": {m: gaps[name][m][k].to_dict() for m in METHOD_NAMES[1:]}}
             for k, e in by_shots.items()
         }
         for name, by_shots in found.items()
@@ -102,13 +105,13 @@ def summarise(results: Results) -> Summary:
         Table(columns, tuple(rows), keys=2),
         lambda figure: _draw(figure, found, gaps),
         (
-            "NLFT: the best of its grid by test error, for every draw of images, on the central crop; up to "
+            "NLFT, with either loss: the best of its grid by test error, for every draw, on the central crop; up to "
             f"{FEW} images per class with batch normalisation in train and in eval mode.",
             "LQF (ours) is one fit with its defaults, which choose pooling and views by leave-one-out; with average "
             "pooling and one view it sees what NLFT sees.",
             "With one image per class nothing can be left out: LQF is told its weight decays (head 10, body 100), "
             "keeps a random head, and LQF (ours) is told to pool bilinearly and to mirror.",
-            "To NLFT: (error − NLFT's error)/NLFT's error, the mean over the draws and "
+            "To NLFT: (error − NLFT's error with the cross entropy)/that error, the mean over the draws and "
             + ("both draws." if results.scale.draws == 2 else "its 95 % interval (by t)."),
         ),
         size=(10.0, 4.2),
@@ -118,7 +121,7 @@ def summarise(results: Results) -> Summary:
 def _errors(results: Results, data: str, k: int | None) -> Errors:
     out: Errors = {}
     seeds = _seeds(results.where(work="fit", data=data, shots=k))  # of all methods: a missing cell leaves a gap
-    for method in ("nlft", *OURS):
+    for method in METHOD_NAMES:
         tried = results.where(work="fit", data=data, method=method, shots=k)
         winners = [best([d for d in tried if d.params["seed"] == seed]) for seed in seeds]
         out[method] = [w.result["test_error"] if w else None for w in winners]
@@ -158,7 +161,7 @@ def _draw(
             known = [(x + apart, g.mean, g.shown) for x, g in gaps_here if g.mean is not None]
             xs, ys, spread = ([row[j] * (1 if j == 0 else 100) for row in known] for j in range(3))
             left.errorbar(xs, ys, spread, fmt=style, color=colour, capsize=3, markersize=4)
-        for method, style in (("lqf-ours", "o-"), ("lqf-ours-avg", "^:"), ("nlft", "s--")):
+        for method, style in (("lqf-ours", "o-"), ("lqf-ours-avg", "^:"), ("nlft", "s--"), ("nlft-mse", "x-.")):
             errors = [_mean(e[method]) for e in by_shots.values()]
             shown = [float("nan") if e is None else 100 * e for e in errors]
             right.plot(at, shown, style, color=colour, markersize=4, label=f"{data}, {METHODS[method].label}")

@@ -11,11 +11,11 @@ from lqf.paper.experiment import Results, Summary, Table, best, percent
 from lqf.paper.grid import grid
 from lqf.paper.lab import Task
 from lqf.paper.methods import params
-from lqf.paper.nlft import NLFT
 from lqf.paper.scale import Scale
 
 TITLE = "ordinary fine-tuning with the squared error"
-LOSSES = {"cross_entropy": "cross entropy", "mse": "squared error"}
+LOSSES = {"nlft": "cross entropy", "nlft-mse": "squared error"}
+"""Method -> its loss."""
 FEW = 5
 """Up to so many images per class batch normalisation is tried with the network's own statistics too."""
 
@@ -23,31 +23,31 @@ FEW = 5
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
     """Both losses over their grids, for every number of shots that the data set has."""
     return [
-        nlft_cell(task, scale, settings, k, seed)
+        nlft_cell(method, task, scale, settings, k, seed)
         for task in tasks
         for k in shots(task, scale)
         for seed in range(draws(k, scale))
-        for loss in LOSSES
-        for settings in searched(loss, k, scale)
+        for method in LOSSES
+        for settings in searched(method, k, scale)
     ]
 
 
-def nlft_cell(task: Task, scale: Scale, settings: dict[str, Any], k: int | None, seed: int) -> Cell:
+def nlft_cell(method: str, task: Task, scale: Scale, settings: dict[str, Any], k: int | None, seed: int) -> Cell:
     """Fine-tuning on k images per class; on all of them it is a cell of `table1` where the settings are."""
     part = {} if k is None else {"shots": k}
     n = len(task.shots(k, seed).train)
-    return Cell("fit", task.name, params("nlft", scale, n, settings, seed=seed, **part))
+    return Cell("fit", task.name, params(method, scale, n, settings, seed=seed, **part))
 
 
-def searched(loss: str, k: int | None, scale: Scale) -> list[dict[str, Any]]:
-    """The settings of one loss; with few images batch normalisation is tried in eval mode too.
+def searched(method: str, k: int | None, scale: Scale) -> list[dict[str, Any]]:
+    """The settings with one loss; with few images batch normalisation is tried in eval mode too.
 
     With the cross entropy and all images they are those of NLFT in `table1`, and in the paper's grid more.
     """
-    name = "nlft-few" if loss == "cross_entropy" else "nlft-mse"
+    name = "nlft-few" if method == "nlft" else method
     own = grid(name, scale.name)
     if k is None:
-        known = grid("nlft", scale.name) if loss == "cross_entropy" else []
+        known = grid(method, scale.name)
         return known + [s for s in own if s not in known]
     return own + (grid(f"{name}-kept", scale.name) if k <= FEW else [])
 
@@ -69,12 +69,13 @@ def summarise(results: Results) -> Summary:
     for task in results.tasks:
         wanted = shots(task, results.scale)
         values[task.name] = {
-            loss: {_name(k): _mean_best(results, task.name, loss, k) for k in wanted} for loss in LOSSES
+            label: {_name(k): _mean_best(results, task.name, method, k) for k in wanted}
+            for method, label in LOSSES.items()
         }
     there = {k for t in results.tasks for k in shots(t, results.scale)}
     columns = [_name(k) for k in results.scale.shots if k in there]
     rows = [
-        (name, LOSSES[loss], *(percent(by_shots.get(c)) for c in columns))
+        (name, loss, *(percent(by_shots.get(c)) for c in columns))
         for name, by_loss in values.items()
         for loss, by_shots in by_loss.items()
     ]
@@ -83,7 +84,7 @@ def summarise(results: Results) -> Summary:
         axes = figure.subplots(1, len(values), squeeze=False)[0]
         for ax, (name, by_loss) in zip(axes, values.items(), strict=True):
             xs = list(next(iter(by_loss.values())))
-            series = {LOSSES[loss]: list(v.values()) for loss, v in by_loss.items()}
+            series = {loss: list(v.values()) for loss, v in by_loss.items()}
             lines(ax, xs, series, label="test error, %" if ax is axes[0] else "")
             ax.set_title(name, fontsize=9)
             ax.set_xlabel("images per class")
@@ -103,12 +104,11 @@ def _name(k: int | None) -> str:
     return "all" if k is None else str(k)
 
 
-def _mean_best(results: Results, data: str, loss: str, k: int | None) -> float | None:
+def _mean_best(results: Results, data: str, method: str, k: int | None) -> float | None:
     """None where a draw has no run that did not diverge."""
     errors = []
     for seed in range(draws(k, results.scale)):
-        tried = results.where(work="fit", data=data, method="nlft", shots=k, seed=seed)
-        found = best([d for d in tried if d.params["settings"].get("loss", NLFT.loss) == loss])
+        found = best(results.where(work="fit", data=data, method=method, shots=k, seed=seed))
         if found is None:
             return None
         errors.append(found.result["test_error"])

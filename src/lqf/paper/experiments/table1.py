@@ -24,8 +24,8 @@ from lqf.paper.methods import METHODS
 from lqf.paper.scale import Scale
 
 TITLE = "linear and non-linear fine-tuning"
-METHOD_NAMES = ("nlft", "lqf-ours", "lqf-ours-avg", "lqf-solved", "lqf", "lqf-fc", "gaf", "fc")
-MIRRORED = ("nlft", "lqf")
+METHOD_NAMES = ("nlft", "nlft-mse", "lqf-ours", "lqf-ours-avg", "lqf-solved", "lqf", "lqf-fc", "gaf", "fc")
+MIRRORED = ("nlft", "nlft-mse", "lqf")
 """Shown with scores averaged over mirror images too, as LQF (ours) may choose to do."""
 NEAR = 0.02
 """Two errors within so much of each other are called close."""
