@@ -17,11 +17,12 @@ from lqf.errors import LQFError
 from lqf.objective import Ridge
 from lqf.paper.spectrum import (
     Loss,
+    Spectrum,
     largest,
     loss_curvature,
     preconditioned_curvature,
-    problem_curvature,
     row_curvature,
+    trace,
 )
 from lqf.paper.training import damped
 from problems import features, problem
@@ -62,21 +63,13 @@ def test_the_hessian_of_an_ordinary_loss() -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", "convnet"])
-def test_the_hessian_of_the_linear_quadratic_problem(name: str) -> None:
-    p = problem(name, n=9, ridge=Ridge(0.7, 0.4))
-    found = largest(problem_curvature(p), p.zero(), 8, tol=1e-12)
-    expected = torch.linalg.eigvalsh(dense_hessian(p) / 9).flip(0)[:8]
-    assert found.values == pytest.approx(expected.tolist(), rel=1e-8)
-    assert found.condition == pytest.approx(float(expected[0] / expected[7]), rel=1e-8)
-
-
-@pytest.mark.parametrize("name", ["mlp", "convnet"])
-def test_with_one_ridge_strength_rows_tell_the_same_spectrum(name: str) -> None:
+def test_with_one_ridge_strength_rows_tell_the_spectrum_of_the_linear_quadratic_problem(name: str) -> None:
     p = problem(name, n=9, ridge=Ridge(0.7, 0.7))
     product, like, decay = row_curvature(p)
     found = largest(product, like, 8, tol=1e-12).shifted(decay, p.size)
     expected = torch.linalg.eigvalsh(dense_hessian(p) / p.weights.sum()).flip(0)[:8]
     assert found.values == pytest.approx(expected.tolist(), rel=1e-8)
+    assert found.condition == pytest.approx(float(expected[0] / expected[7]), rel=1e-8)
     assert (len(like), found.size) == (p.targets.numel(), p.size)
     with pytest.raises(LQFError, match="one ridge strength"):
         row_curvature(problem(name, n=9, ridge=Ridge(0.7, 0.4)))
@@ -104,6 +97,26 @@ def test_the_inverse_root_squared_is_the_inverse(name: str) -> None:
     v = torch.randn_like(p.zero())
     twice = kfac.inverse_root(kfac.inverse_root(v, p), p)
     torch.testing.assert_close(twice, kfac.solve(v, p), rtol=1e-9, atol=1e-12)
+
+
+def test_a_trace_by_random_signs() -> None:
+    a = torch.randn(30, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    a = a @ a.T
+    like = torch.zeros(30, dtype=torch.float64)
+    rough, fine = (abs(trace(lambda v: a @ v, like, probes) - float(a.trace())) for probes in (4, 4000))
+    spread = (2 * (a - a.diag().diag()).square().sum() / 4000) ** 0.5  # of a mean over 4,000 probes
+    assert fine < 4 * float(spread)
+    assert fine < rough
+    diagonal = torch.arange(30.0)
+    assert trace(lambda v: diagonal * v, torch.zeros(30), 1) == float(diagonal.sum())  # without variance
+
+
+def test_the_mean_of_a_shifted_spectrum() -> None:
+    found = Spectrum((8.0, 4.0), 10, 3, mean=2.0)
+    assert found.prominence == 4.0
+    moved = found.shifted(1.0, 99)
+    assert (moved.values, moved.mean, moved.prominence, moved.size) == ((9.0, 5.0), 3.0, 3.0, 99)
+    assert Spectrum((8.0,), 10, 3).prominence is None
 
 
 def test_too_many_eigenvalues_are_refused() -> None:

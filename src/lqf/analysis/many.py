@@ -62,7 +62,9 @@ def solve_many(
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:
-    return (a.double() * b.double()).sum(1)
+    return torch.stack(
+        [torch.dot(x.double(), y.double()) for x, y in zip(a, b, strict=True)]
+    )  # two wide rows at a time
 
 
 def _norms(a: Tensor) -> Tensor:

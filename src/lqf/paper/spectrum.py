@@ -1,5 +1,7 @@
 """The largest eigenvalues of a Hessian that is only known by its products with vectors, by scipy's Lanczos iteration.
 
+How far they stand out is told by the mean of all others: the trace, which a few random products measure, over the rank.
+
 Three Hessians are compared: of the ordinary fine-tuning loss (1/N) Σ ℓ(f(x_i; w), y_i) at any weights w, whose products
 with vectors are derivatives of its gradient; of the linear-quadratic problem, H = JᵀSJ + M; and of the latter seen
 through its preconditioner, P^(−1/2) H P^(−1/2), whose spread decides how soon an iterative solver is done.
@@ -35,24 +37,32 @@ class Spectrum:
         values: in descending order.
         size: of the matrix.
         products: with the matrix, to find them.
+        mean: of all eigenvalues that the matrix can have beside zeros, where it was measured.
     """
 
     values: tuple[float, ...]
     size: int
     products: int
+    mean: float | None = None
 
     def shifted(self, by: float, size: int) -> Spectrum:
         """Of A + by·I, where A is the same matrix among ``size`` directions, all others of which it maps to zero."""
-        return replace(self, values=tuple(v + by for v in self.values), size=size)
+        mean = None if self.mean is None else self.mean + by
+        return replace(self, values=tuple(v + by for v in self.values), size=size, mean=mean)
 
     @property
     def condition(self) -> float:
         """λ_1/λ_k: among the k directions of most curvature, how much the curvature differs."""
         return self.values[0] / self.values[-1] if self.values[-1] > 0 else float("inf")
 
+    @property
+    def prominence(self) -> float | None:
+        """λ_1 over the mean: how much faster than a usual direction the steepest one is."""
+        return self.values[0] / self.mean if self.mean is not None and self.mean > 0 else None
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return asdict(self) | {"condition": self.condition}
+        return asdict(self) | {"condition": self.condition, "prominence": self.prominence}
 
 
 def largest(
@@ -82,6 +92,17 @@ def largest(
     return Spectrum(tuple(sorted(map(float, values), reverse=True)), len(like), made)
 
 
+def trace(product: Product, like: Tensor, probes: int = 8, seed: int = 0) -> float:
+    """Σ of all eigenvalues of ``product`` over vectors ``like`` one, as E ξᵀAξ over random signs ξ (Hutchinson)."""
+    generator, total = torch.Generator().manual_seed(seed), 0.0
+    for _ in range(probes):
+        signs = (
+            torch.randint(0, 2, (len(like),), generator=generator, dtype=torch.int8).to(like.device).to(like) * 2 - 1
+        )
+        total += float(torch.dot(signs.double(), product(signs).double()))
+    return total / probes
+
+
 def loss_curvature(
     weights: Mapping[str, Tensor], batches: Callable[[], Iterator[Loss]], total: float
 ) -> tuple[Product, Tensor]:
@@ -109,12 +130,6 @@ def loss_curvature(
     return product, torch.cat([torch.zeros_like(w).reshape(-1) for w in at.values()])
 
 
-def problem_curvature(problem: Problem) -> Product:
-    """H/N: the mean form, comparable with a mean loss."""
-    total = float(problem.weights.sum())
-    return lambda v: problem.product(v) / total
-
-
 def row_curvature(problem: Problem) -> tuple[Product, Tensor, float]:
     """√S JJᵀ √S/N over all (row, output) pairs, a vector of its size, and λ = μ/N.
 
@@ -122,7 +137,7 @@ def row_curvature(problem: Problem) -> tuple[Product, Tensor, float]:
     long as there are outputs, not weights.
     """
     if problem.ridge.head != problem.ridge.body:
-        raise LQFError("the spectrum by rows needs one ridge strength for head and body; take `problem_curvature`")
+        raise LQFError("the spectrum by rows needs one ridge strength for head and body")
     model, total = problem.model, float(problem.weights.sum())
     root = problem.weights.sqrt()[:, None]
 

@@ -50,23 +50,24 @@ def most(images: int, classes: int) -> int:
 
 
 def summarise(results: Results) -> Summary:
-    """Largest eigenvalue and condition number of each."""
+    """Largest eigenvalue and condition numbers of each."""
     found = {t.name: _of(results, t.name) for t in results.tasks}
     k = max(len(s["values"]) for spectra in found.values() for s in spectra.values())
     rows = tuple(
-        (
-            name,
-            *(f"{_number(s['values'][0])} / {_number(s['condition'])}" for s in spectra.values()),
-        )
+        (name, LABELS[which], *map(_number, (s["values"][0], s["mean"], s["prominence"], s["condition"])))
         for name, spectra in found.items()
+        for which, s in spectra.items()
     )
     return Summary(
         found,
-        Table((f"data (λ₁ / κ = λ₁/λ_{k})", *LABELS.values()), rows),
+        Table(("data", "Hessian", "λ₁", "mean", "λ₁/mean", f"λ₁/λ_{k}"), rows, keys=2),
         lambda figure: _draw(figure, found),
         (
             f"The {k} largest eigenvalues by Lanczos iterations (ARPACK, relative tolerance {curvatures.TOL:g}) on "
-            f"{results.scale.curvature_images} training images at the most; κ is the ratio of the largest to the last.",
+            f"{results.scale.curvature_images} training images at the most. The mean is that of the directions in "
+            f"which the outputs move, N·C or N·(C − 1) of them: the trace, by {curvatures.PROBES} random vectors, over "
+            "their number. Both λ₁/mean and λ₁/λ_k are condition numbers κ of a part of the spectrum: the whole one "
+            "ends at the weight decay, or at zero.",
             "NLFT: mean cross entropy, all weights, batch normalisation in eval mode. LQF: mean squared error around "
             "w0 with a random head, λ = 1e-4; preconditioned by P, the head's block and K-FAC (damped).",
         ),
@@ -96,27 +97,34 @@ def _number(value: float | None) -> str:
 
 
 def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Per data set: a histogram of λ/λ₁ by powers of ten, and λ/λ₁ in order."""
+    """Per data set: a histogram of λ over the mean by powers of ten, and the same in order."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     for (name, spectra), (left, right) in zip(
         found.items(), figure.subplots(len(found), 2, squeeze=False), strict=True
     ):
-        kept = {w: [v / s["values"][0] for v in s["values"] if v > 0] for w, s in spectra.items()}
-        lowest = min(min(values) for values in kept.values())
-        edges = [10 ** (math.log10(lowest) * (1 - i / 12)) for i in range(12)] + [1.0 + 1e-9]
+        kept = {w: [v / s["mean"] for v in s["values"] if v > 0 and s["mean"] > 0] for w, s in spectra.items()}
+        every = [v for values in kept.values() for v in values] or [1.0]
+        low, high = math.log10(min(every)) - 1e-9, math.log10(max(every)) + 1e-9
+        edges = [10 ** (low + (high - low) * i / 12) for i in range(13)]
         for i, (which, values) in enumerate(kept.items()):
-            colour, condition = COLOURS[i], spectra[which]["condition"]
+            colour = COLOURS[i]
             left.hist(values, edges, histtype="stepfilled", color=colour, alpha=0.2)
             left.hist(values, edges, histtype="step", color=colour, linewidth=1.5)
-            label = f"{LABELS[which]}, κ = {_number(condition)}"
+            label = f"{LABELS[which]}, κ = {_number(spectra[which]['prominence'])}"
             right.plot(range(1, len(values) + 1), values, ".-", color=colour, markersize=4, label=label)
         left.set_xscale("log")
-        left.set_xlabel("eigenvalue relative to the largest, λ/λ₁")
+        left.yaxis.get_major_locator().set_params(integer=True)
+        left.set_xlabel("eigenvalue over the mean, λ/λ̄")
         left.set_ylabel("how many")
         right.set_yscale("log")
         right.set_xlabel("number of the eigenvalue")
-        right.set_ylabel("λ/λ₁")
+        right.set_ylabel("λ/λ̄; the first is κ")
         right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         right.xaxis.get_major_locator().set_params(integer=True)
         left.set_title(name, fontsize=10, loc="left")
-        for axes in (left, right):
+        for axes, axis in ((left, left.xaxis), (right, right.yaxis)):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
             plain(axes)
