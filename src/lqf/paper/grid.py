@@ -120,8 +120,8 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
         "short": _short(3e-4, 1e-4, bn="eval"),
         "quick": _short(0.001, bn="eval"),
     },
-    # data in steps, where NLFT is trained many times: the rates at which it is best on all images; and its curvature
-    "online": {"paper": _SGD, "short": _short(0.01, 0.005), "quick": _ONE_SGD},
+    # data in steps, where NLFT is trained many times, and its curvature after training
+    "online": {"paper": _SGD, "short": _short(0.01, 0.005, 0.001), "quick": _ONE_SGD},
     "eigenvalues": dict.fromkeys(("paper", "short", "quick"), _ONE_SGD),
     # best effective learning rate η/((1−m)b); in batches of 28 most cells are those of table1
     "robustness": {"paper": _ROBUSTNESS, "short": _short(*_EVERY_RATE), "quick": _ROBUSTNESS_QUICK},
