@@ -57,8 +57,8 @@ class LQFClassifier:
         leaky: swap ReLU for leaky ReLU before linearising.
         size: side of the input in pixels; None: what the backbone was trained with.
         squash: resize images to a square, as the paper does, instead of keeping their aspect and cutting the middle.
-        views: fixed views of every image: "none", "flip", "five" or "ten"; "auto": "flip" where leave-one-out says that
-            it helps, else "none".
+        views: fixed views of every image: "none", "flip", "five", "ten" or "resized"; "auto": "flip" where
+            leave-one-out says that it helps, else "none".
         device: "auto", "cpu", "cuda", "cuda:1", …
         strict: refuse damaged images instead of skipping them.
         limit_per_class: use at most this many images of every class.

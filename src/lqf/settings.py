@@ -11,7 +11,7 @@ from lqf.errors import LQFError
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "solver": ("auto", "head", "dense", "pcg", "sgd", "adam"),
-    "views": ("auto", "none", "flip", "five", "ten"),
+    "views": ("auto", "none", "flip", "five", "ten", "resized"),
     "pooling": ("auto", "avg", "bilinear"),
     "head": ("crossfit", "probe", "random", "heavy", "means", "several"),
     "form": ("centred", "w0"),
@@ -32,7 +32,8 @@ class Settings:
         solver: "auto" lets the planner choose between "dense" and "pcg"; "head" trains the last layer only; "sgd" and
             "adam" are the paper's mini-batch modes.
         views: the fixed views of every image, in training and in predictions: "none", its centre; "flip", that and its
-            mirror image; "five" and "ten" crops; "auto" keeps the mirror image where leave-one-out says that it helps
+            mirror image; "five" and "ten" crops; "resized", centre, mirror image and two random resized crops, always
+            the same ones of the same image; "auto" keeps the mirror image where leave-one-out says that it helps
             (`lqf.choose_views`).
         pooling: how the last feature map becomes features: "avg", its mean; "bilinear", the root of its covariance
             (`lqf.pooling`); "auto" tries both with the closed-form head and keeps the better one by leave-one-out.

@@ -11,7 +11,7 @@ from PIL import Image
 
 from lqf.data import Preprocess, check_trainable, load_samples, open_images
 from lqf.data import images as images_module
-from lqf.data.augment import rectangles
+from lqf.data.augment import rectangles, windows_by_contents
 from lqf.data.memory import _cgroup, _meminfo, available_bytes, cores
 from lqf.data.parallel import in_order
 from lqf.errors import LQFError
@@ -194,8 +194,12 @@ class TestRandomCrops:
         for x in im.augmented([2] * 20, "crop", torch.Generator().manual_seed(0)):
             assert torch.equal(x, whole[2]) or torch.equal(x, whole[2].flip(-1))
 
-    def test_rectangles_have_the_area_and_ratio_they_should(self):
-        boxes = rectangles(4000, 256, torch.Generator().manual_seed(0)).double().numpy()
+    @pytest.mark.parametrize("by", ["generator", "contents"])
+    def test_rectangles_have_the_area_and_ratio_they_should(self, by):
+        windows = windows_by_contents([hashlib.sha256(str(i).encode()).hexdigest() for i in range(4000)], 2, 256)
+        drawn = rectangles(4000, 256, torch.Generator().manual_seed(0))
+        boxes = (drawn if by == "generator" else windows.boxes).double().numpy()
+        assert 1900 < windows.mirrored.sum() < 2100
         top, left, h, w = boxes.T
         assert (top >= 0).all()
         assert (left >= 0).all()
@@ -210,6 +214,30 @@ class TestRandomCrops:
         assert abs(np.log(ratio).mean()) < 0.02
         assert top.max() > 150
         assert top.min() == 0
+
+    def test_an_image_has_its_own_resized_crops_wherever_it_stands(self, images):
+        whole = images[1]
+        p = Preprocess(8, 12, views="resized")
+        together, alone = open_images(load_samples(whole), p), open_images(load_samples(whole[1:2]), p, memory_bytes=0)
+        flip = open_images(load_samples(whole), Preprocess(8, 12, views="flip"))
+        assert together.n_views == 4
+        for view in range(4):
+            batch = together.batch([2, 1], view)
+            assert batch.is_contiguous()
+            assert torch.equal(batch[1], alone.batch([0], view)[0])
+            assert torch.equal(batch[0], together.batch([2], view)[0])
+        for view in range(2):  # the centre and its mirror image
+            assert torch.equal(together.batch([0, 1, 2], view), flip.batch([0, 1, 2], view))
+        assert not torch.equal(together.batch([1], 2), together.batch([1], 3))
+        boxes = [windows_by_contents(together.hashes, view, 12).boxes for view in (2, 3)]
+        assert len({tuple(b) for both in boxes for b in both.tolist()}) > 3
+        top, left, h, w = boxes[0][1]
+        piece = Image.fromarray(whole[1, :, top : top + h, left : left + w].permute(1, 2, 0).contiguous().numpy())
+        expected = torch.from_numpy(np.array(piece.resize((8, 8), Image.Resampling.BILINEAR))).permute(2, 0, 1)
+        out = together.batch([1], 2)[0]
+        assert torch.equal(out, expected) or torch.equal(out, expected.flip(-1))
+        with pytest.raises(LQFError, match="there are 4"):
+            together.batch([0], 4)
 
     def test_resized_crops_are_pieces_of_the_image(self, images):
         im, whole = images

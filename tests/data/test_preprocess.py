@@ -114,7 +114,7 @@ def test_a_view_that_is_not_there(square, view):
         ({"resize": 100}, "less than size"),
         ({"resize": "256"}, "resize is '256'"),
         ({"interpolation": "nearest"}, "choose bilinear, bicubic"),
-        ({"views": "all"}, "choose none, flip, five, ten"),
+        ({"views": "all"}, "choose none, flip, five, ten, resized"),
         ({"size": 64, "resize": 64, "views": "five"}, "would be the same"),
         ({"mean": (0.5, 0.5)}, "three numbers"),
         ({"mean": 0.5}, "three numbers"),

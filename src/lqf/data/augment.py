@@ -1,12 +1,15 @@
-"""Random crops of resized images, drawn from a generator: the same generator state gives the same pixels.
+"""Random crops of resized images, drawn from a generator or from the contents of each image.
 
-All numbers of a batch are drawn before any pixel is touched, a fixed count per image, so neither threads nor the place
-where the images come from (memory or disk) can change them.
+By a generator: the same state gives the same pixels. All numbers of a batch are drawn before any pixel is touched, a
+fixed count per image, so neither threads nor the place where the images come from (memory or disk) can change them. By
+contents: an image has the same crops wherever it stands, among training images or alone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -39,8 +42,13 @@ def augment(
         generator: Where the randomness comes from.
         workers: Threads that resize.
     """
-    n, side, s = len(images), images.shape[-1], preprocess.size
-    windows = draw_windows(n, scheme, side, s, generator)
+    windows = draw_windows(len(images), scheme, images.shape[-1], preprocess.size, generator)
+    return cut_out(images, windows, preprocess, workers)
+
+
+def cut_out(images: np.ndarray, windows: Windows, preprocess: Preprocess, workers: int) -> Tensor:
+    """The windows of resized images, resized to s × s where they have another size."""
+    n, s = len(images), preprocess.size
     boxes, mirrored = windows.boxes.tolist(), windows.mirrored.tolist()
     filter = RESAMPLING[preprocess.interpolation]
     out = np.empty((n, 3, s, s), np.uint8)
@@ -85,8 +93,21 @@ def squares(n: int, side: int, s: int, generator: torch.Generator) -> Tensor:
 
 
 def rectangles(n: int, side: int, generator: torch.Generator) -> Tensor:
-    """Boxes (n, 4) of random area and ratio in a square; the whole square after ten misfits."""
-    area, ratio, places = (_uniform((n, *shape), generator) for shape in ((_TRIES,), (_TRIES,), (2,)))
+    """Boxes (n, 4) of random area and ratio in a square; the whole square where none of ten fits."""
+    area, ratio, places = (_uniform((n, k), generator) for k in (_TRIES, _TRIES, 2))
+    return _boxes(area, ratio, places, side)
+
+
+def windows_by_contents(hashes: Sequence[str], view: int, side: int) -> Windows:
+    """A rectangle like those of `rectangles`, from the hash of each image and the number of the view."""
+    digests = (hashlib.sha512(f"{content} {view}".encode()).digest() for content in hashes)
+    words = np.frombuffer(b"".join(digests), ">u4").reshape(-1, 16).astype(np.float64)
+    uniform = torch.from_numpy(words / 2**32)
+    return Windows(_boxes(uniform[:, :6], uniform[:, 6:12], uniform[:, 12:14], side), uniform[:, 14] < 0.5)
+
+
+def _boxes(area: Tensor, ratio: Tensor, places: Tensor, side: int) -> Tensor:
+    """From uniform numbers: areas and ratios (n, tries), of which the first that fits is taken; places (n, 2)."""
     area = (_AREA[0] + area * (_AREA[1] - _AREA[0])) * side * side
     ratio = (math.log(_RATIO[0]) + ratio * math.log(_RATIO[1] / _RATIO[0])).exp()
     w, h = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()  # (n, tries)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.data.augment import augment
+from lqf.data.augment import augment, cut_out, windows_by_contents
 from lqf.data.decode import Unreadable, sha256, to_image
 from lqf.data.parallel import in_order
 from lqf.data.preprocess import Preprocess
@@ -42,6 +42,10 @@ class PixelImages:
         return len(self.samples)
 
     def batch(self, index: Index, view: int = 0) -> Tensor:
+        if self.preprocess.drawn(view):
+            contents = [self.hashes[i] for i in positions(index, len(self))]
+            windows = windows_by_contents(contents, view, self.preprocess.stored)
+            return cut_out(self.resized(index), windows, self.preprocess, self.workers)
         top, left, mirrored = self.preprocess.window(view)
         s = self.preprocess.size
         out = self.resized(index)[:, :, top : top + s, left : left + s]

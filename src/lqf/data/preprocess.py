@@ -16,13 +16,13 @@ from torch import Tensor
 from lqf.errors import LQFError
 
 Interpolation = Literal["bilinear", "bicubic"]
-Views = Literal["none", "flip", "five", "ten"]
+Views = Literal["none", "flip", "five", "ten", "resized"]
 Triple = tuple[float, float, float]
 
 IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
 IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
 
-_N_VIEWS: dict[str, int] = {"none": 1, "flip": 2, "five": 5, "ten": 10}
+_N_VIEWS: dict[str, int] = {"none": 1, "flip": 2, "five": 5, "ten": 10, "resized": 4}
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
@@ -39,7 +39,8 @@ class Preprocess:
         mean: Per channel, of pixels in [0, 1].
         std: Per channel, of pixels in [0, 1].
         views: The fixed crops of an image, all of which are used: only the centre; the centre and its mirror image;
-            centre and four corners; those five and their mirror images. View 0 is always the centre.
+            centre and four corners; those five and their mirror images; the centre, its mirror image and two random
+            resized crops, drawn from the image's contents. View 0 is always the centre.
     """
 
     size: int = 224
@@ -95,13 +96,17 @@ class Preprocess:
         return np.asarray(square).transpose(2, 0, 1)
 
     def window(self, view: int) -> tuple[int, int, bool]:
-        """Top, left and whether it is mirrored, of a view inside the R × R image."""
+        """Top, left and whether it is mirrored, of a view inside the R × R image that is the same for all images."""
         if not 0 <= view < self.n_views:
             raise LQFError(f"view {view} of views {self.views!r} was asked for; there are {self.n_views}, from 0")
-        per_side = 1 if self.views in ("none", "flip") else 5
+        per_side = 5 if self.views in ("five", "ten") else 1
         middle, end = _middle(self.stored, self.size), self.stored - self.size
         corners = [(middle, middle), (0, 0), (0, end), (end, 0), (end, end)]
         return (*corners[view % per_side], view >= per_side)
+
+    def drawn(self, view: int) -> bool:
+        """Whether a view is a random resized crop (`lqf.data.augment.windows_by_contents`) and has no `window`."""
+        return self.views == "resized" and 2 <= view < self.n_views
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -64,7 +64,7 @@ def warning(
             "images like the test set, add some of them to the training set."
         )
         if fit.get("views", "none") in ("none", "flip"):
-            text += " Without any, try --views five: crops bind a model less to how its images are framed."
+            text += " Without any, try --views resized: crops bind a model less to how its images are framed."
         return {"title": "The test set comes from another distribution.", "text": text}
     text = (
         f"{gap} The images of both sets look alike to the model, so look for the reason elsewhere: copies or several "

@@ -95,6 +95,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     "lqf-fc": {s: product(weight_decay=(*DECAYS, "auto")) for s in ("paper", "short", "quick")},
     "lqf-ours": {s: [{}] for s in ("paper", "short", "quick")},
     "lqf-ours-avg": {s: [{}] for s in ("paper", "short", "quick")},
+    "lqf-ours-crops": {s: [{}] for s in ("paper", "short", "quick")},
     "lqf-solved": {s: [{}] for s in ("paper", "short", "quick")},
     "b-lqf-ours": {s: [{}] for s in ("paper", "short", "quick")},
     # ordinary fine-tuning on few images, with either loss: the paper's wider grid. The squared error of targets as long

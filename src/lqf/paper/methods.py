@@ -170,6 +170,7 @@ METHODS: dict[str, Method] = {
     "b-lqf": _linear("B-LQF (paper)", leaky=True, kfac=True, pooled=True),
     "lqf-ours": Method("LQF (ours)", _ours()),
     "lqf-ours-avg": Method("LQF (ours, average pooling)", _ours(pooling="avg", views="none")),
+    "lqf-ours-crops": Method("LQF (ours, resized crops)", _ours(views="resized")),
     "lqf-solved": Method("LQF (the paper's, solved)", _ours(**PAPERS)),
     "b-lqf-ours": Method("B-LQF (ours)", _ours(pooling="bilinear")),
     "gaf-adam": _linear("GaF, Adam", leaky=False, optimiser="adam", beta1=0.5, **_CE),
@@ -180,9 +181,9 @@ METHODS: dict[str, Method] = {
     "lqf-no-leaky": _linear("LQF without Leaky-ReLU", leaky=False, kfac=True),
     "lqf-probe": _linear("LQF around the probe head", leaky=True, kfac=True, head="probe"),
 }
-OURS = ("lqf-ours", "lqf-ours-avg", "lqf-solved", "b-lqf-ours")
+OURS = ("lqf-ours", "lqf-ours-avg", "lqf-ours-crops", "lqf-solved", "b-lqf-ours")
 """LQF as the library fits it; it predicts from the views that it was fitted to."""
 EXACT = ("lqf-fc", *OURS)
 """Methods without epochs."""
-BILINEAR = ("b-nlft", "b-lqf", "lqf-ours", "b-lqf-ours")
+BILINEAR = ("b-nlft", "b-lqf", "lqf-ours", "lqf-ours-crops", "b-lqf-ours")
 """Methods whose result depends on the number of channels of bilinear pooling."""

@@ -24,7 +24,18 @@ from lqf.paper.methods import METHODS
 from lqf.paper.scale import Scale
 
 TITLE = "linear and non-linear fine-tuning"
-METHOD_NAMES = ("nlft", "nlft-mse", "lqf-ours", "lqf-ours-avg", "lqf-solved", "lqf", "lqf-fc", "gaf", "fc")
+METHOD_NAMES = (
+    "nlft",
+    "nlft-mse",
+    "lqf-ours",
+    "lqf-ours-crops",
+    "lqf-ours-avg",
+    "lqf-solved",
+    "lqf",
+    "lqf-fc",
+    "gaf",
+    "fc",
+)
 MIRRORED = ("nlft", "nlft-mse", "lqf")
 """Shown with scores averaged over mirror images too, as LQF (ours) may choose to do."""
 NEAR = 0.02
@@ -47,7 +58,7 @@ def summarise(results: Results) -> Summary:
         lambda figure: boxes(figure, gaps, "error relative to NLFT, %"),
         (
             "The best of each method's grid by test error, as in the paper; LQF (ours) is one fit with its defaults, "
-            "which choose pooling and views by leave-one-out.",
+            "which choose pooling and views by leave-one-out; with resized crops it is the same fit, told its views.",
             "All others are tested on the central crop. “Mirrored”: scores averaged over it and its mirror image, the "
             "best of the grid by that error.",
             *(closeness("lqf", m, d) for m, d in apart.items()),
