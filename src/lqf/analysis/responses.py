@@ -73,9 +73,12 @@ class Responses:
 
     @property
     def at_once(self) -> int:
-        """Right-hand sides that are solved side by side: eight vectors each fit into a quarter of the memory."""
+        """Right-hand sides that are solved side by side: eight vectors each fit into an eighth of the memory.
+
+        Their inner products take half as much again, and passes that are recorded now take the most.
+        """
         one = 8 * self.problem.model.body.size * self.problem.targets.element_size()
-        return max(1, min(MOST_AT_ONCE, available_bytes(self.problem.targets.device) // (4 * max(one, 1))))
+        return max(1, min(MOST_AT_ONCE, available_bytes(self.problem.targets.device) // (8 * max(one, 1))))
 
     def of(self, side: Side, u: Tensor) -> tuple[Tensor, float]:
         """P (k, n, C), float64, of the sums of outputs with weights u (k, rows, C); and the worst relative residual."""
