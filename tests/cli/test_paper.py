@@ -45,7 +45,7 @@ def test_several_experiments_of_which_some_cells_fail(
     monkeypatch.setitem(SCALES, "quick", replace(QUICK, least_steps=1, shots=(None,)))
 
     def fit(task: Task, *, method: str, settings: dict[str, Any], seed: int = 0, shots: int | None = None) -> Any:
-        if settings.get("loss") == "mse":
+        if method == "nlft-mse":
             raise LQFError("squared errors are too large")
         return {"test_error": 0.1, "diverged": False, "n": len(task.train)}
 
