@@ -3,8 +3,8 @@
     python benchmarks/points.py DATA… [--points crossfit means …] [--views none flip] [--size 96]
         [--limit-per-class 150] [--backbone …] [--weights …] [--device cuda]
 
-DATA is a folder with train/ and test/. Leave-one-out should agree with the test error where both come from one
-distribution; a point that has seen the labels says less than that.
+DATA is a folder with train/ and test/; `--points` without any measures the closed-form head alone. Leave-one-out should
+agree with the test error where both come from one distribution; a point that has seen the labels says less than that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--size", type=int)
     parser.add_argument("--limit-per-class", type=int)
     parser.add_argument("--forms", nargs="+", default=["centred"], choices=CHOICES["form"])
-    parser.add_argument("--points", nargs="+", default=list(CHOICES["head"]), choices=CHOICES["head"])
+    parser.add_argument("--points", nargs="*", default=list(CHOICES["head"]), choices=CHOICES["head"])
     parser.add_argument("--views", nargs="+", default=["none", "flip"], choices=CHOICES["views"])
     parser.add_argument("--solver", default="auto", choices=CHOICES["solver"])
     parser.add_argument("--pooling", default="auto", choices=CHOICES["pooling"])
