@@ -33,6 +33,8 @@ class Fit(Journey):
     def run(self) -> Fitted:
         """All stages."""
         began = time.perf_counter()
+        if self.settings.views not in ("auto", self.preprocess.views):
+            self.show(self.settings.views)  # type: ignore[arg-type]
         state = self._resumed()
         if self.settings.solver != "head":
             self.engine.compile_ahead()

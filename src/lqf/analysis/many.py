@@ -62,9 +62,8 @@ def solve_many(
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:
-    return torch.stack(
-        [torch.dot(x.double(), y.double()) for x, y in zip(a, b, strict=True)]
-    )  # two wide rows at a time
+    """In float64, of which two rows are held at a time."""
+    return torch.stack([torch.dot(x.double(), y.double()) for x, y in zip(a, b, strict=True)])
 
 
 def _norms(a: Tensor) -> Tensor:

@@ -102,8 +102,8 @@ def windows_by_contents(hashes: Sequence[str], view: int, side: int) -> Windows:
     """A rectangle like those of `rectangles`, from the hash of each image and the number of the view."""
     digests = (hashlib.sha512(f"{content} {view}".encode()).digest() for content in hashes)
     words = np.frombuffer(b"".join(digests), ">u4").reshape(-1, 16).astype(np.float64)
-    uniform = torch.from_numpy(words / 2**32)
-    return Windows(_boxes(uniform[:, :6], uniform[:, 6:12], uniform[:, 12:14], side), uniform[:, 14] < 0.5)
+    area, ratio, places, mirrored, _ = torch.from_numpy(words / 2**32).split((6, 6, 2, 1, 1), 1)
+    return Windows(_boxes(area, ratio, places, side), mirrored[:, 0] < 0.5)
 
 
 def _boxes(area: Tensor, ratio: Tensor, places: Tensor, side: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -97,11 +97,8 @@ class Ours:
         **settings: Any,
     ) -> Ours:
         """Solve; ``settings`` are those of `lqf.settings.Settings`, all of them with their defaults."""
-        began, how = time.perf_counter(), Settings(**settings)
-        if how.views != "auto":
-            preprocess = replace(preprocess, views=how.views)  # type: ignore[arg-type]
-            images = with_views(images, preprocess)
-        fitted = Fit(how, backbone, images, preprocess, device, progress=progress).run()
+        began = time.perf_counter()
+        fitted = Fit(Settings(**settings), backbone, images, preprocess, device, progress=progress).run()
         return cls(fitted, device, time.perf_counter() - began)
 
     @property
