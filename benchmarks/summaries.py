@@ -4,7 +4,8 @@
 
 DATA is a folder with train/ and test/. Half of the test images of every class say how informative a training image is
 (functional sample information, exact, computed again after every twentieth that leaves), the other half are predicted
-by real refits of what is left.
+by real refits of what is left. Beside it: information on the training images themselves, as `lqf summarize` measures it
+without validation images, and rankings that are made once.
 """
 
 from __future__ import annotations
@@ -61,10 +62,19 @@ def main() -> None:
         curve.shares, curve.least, curve.random, curve.random_deviation, curve.most, strict=True
     ):
         print(f"{share:8.0%} {least:8.1%} {random:8.1%} ± {spread:5.1%} {most:8.1%}")
+    others = {
+        "training images": analysis.leaving(),
+        "training images, once": analysis.information().values.argsort(stable=True),
+        "validation images, once": analysis.information(asked).values.argsort(stable=True),
+    }
+    least = {k: analysis.curve(*test, least=o, most=o.flip(0), repeats=1).least for k, o in others.items()}
+    for name, errors in least.items():
+        print(f"least, by {name}: " + " ".join(f"{e:.1%}" for e in errors))
     result = {
         "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.pooling} pooling, solver {args.solver}",
         "problem": f"{len(names)} classes, {len(train[0])} training, {len(validation[0])} validation images",
         "curve": curve.to_dict(),
+        "least": least,
         "hardware": hardware(resolve_device(args.device)),
     }
     print(write(args.name, result, args.out))

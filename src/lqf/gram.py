@@ -242,10 +242,15 @@ def add_gram(
 
 def every_output(problem: Problem) -> Cotangents:
     """Cotangents of all C outputs of each row."""
-    c = problem.model.n_outputs
-    eye = torch.eye(c).to(problem.targets)
+    return combined(problem, torch.eye(problem.model.n_outputs).to(problem.targets))
+
+
+def combined(problem: Problem, us: Tensor, *, mean_head: bool = False) -> Cotangents:
+    """Cotangents of the sums ``us`` (R, C) of the outputs of each row, through its own head or the mean of all."""
+    model = problem.model
 
     def cotangents(rows: Tensor) -> Tensor:
-        return torch.stack([problem.model.to_features(e.expand(len(rows), c), problem.fold[rows]) for e in eye])
+        fold = None if mean_head else problem.fold[rows]
+        return torch.stack([model.to_features(u.expand(len(rows), -1), fold) for u in us])
 
     return cotangents

@@ -126,14 +126,17 @@ class KernelRidge:
 
     @cached_property
     def _blocks(self) -> list[Tensor]:
-        """Row numbers of every group, stacked by group size: a list of (g, m) tensors, in pieces of bounded memory."""
-        order = torch.argsort(self.groups, stable=True)
-        _, counts = torch.unique_consecutive(self.groups[order], return_counts=True)
-        starts = counts.cumsum(0) - counts
-        out = []
-        for m in counts.unique().tolist():
-            first = starts[counts == m]
-            rows = order[first[:, None] + torch.arange(m, device=order.device)]
-            step = max(1, int(2e7) // max(1, m * self.q.shape[1]))
-            out += list(rows.split(step))
-        return out
+        return by_size(self.groups, self.q.shape[1])
+
+
+def by_size(groups: Tensor, width: int) -> list[Tensor]:
+    """Row numbers of every group, stacked by group size: (g, m) tensors, whose rows with ``width`` entries each fit."""
+    order = torch.argsort(groups, stable=True)
+    _, counts = torch.unique_consecutive(groups[order], return_counts=True)
+    starts = counts.cumsum(0) - counts
+    out = []
+    for m in counts.unique().tolist():
+        first = starts[counts == m]
+        rows = order[first[:, None] + torch.arange(m, device=order.device)]
+        out += list(rows.split(max(1, int(2e7) // max(1, m * width))))
+    return out

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lqf import wide
-from lqf.gram import body_kernel, every_output
+from lqf.gram import body_kernel, combined, every_output
 from lqf.kernel_ridge import KernelRidge
 from lqf.objective import Problem, rows_of, subproblem
 from lqf.progress import SILENT, Progress
@@ -40,6 +40,7 @@ class Kernels:
         groups: (n,) rows that leave together.
         samples: (N,) the samples whose rows these are.
         exact: over all (row, output) pairs (m = nC), or averaged over outputs (m = n).
+        signs: (R, C) u_r of the average.
     """
 
     head: Tensor
@@ -49,6 +50,7 @@ class Kernels:
     groups: Tensor
     samples: Tensor
     exact: bool
+    signs: Tensor | None = None
 
     def factorise(self, omega: float) -> KernelRidge:
         """K_head + K_body/ω."""
@@ -101,10 +103,6 @@ def averaged_kernels(
     rows, part = rows_of(problem, samples), subproblem(problem, samples)
     c = problem.model.n_outputs
     us = (2 * torch.randint(0, 2, (min(draws, c), c), generator=generator) - 1).to(problem.targets)
-
-    def cotangents(index: Tensor) -> Tensor:
-        return torch.stack([part.model.to_features(u.expand(len(index), c), part.fold[index]) for u in us])
-
-    body = body_kernel(part, cotangents, len(us), budget=budget, joint=False, progress=progress) / c
-    z = features[rows]
-    return Kernels(wide.gram(z), body, part.initial_residual(z), part.weights, groups[rows.cpu()], samples, c == 1)
+    body = body_kernel(part, combined(part, us), len(us), budget=budget, joint=False, progress=progress) / c
+    z, groups = features[rows], groups[rows.cpu()]
+    return Kernels(wide.gram(z), body, part.initial_residual(z), part.weights, groups, samples, c == 1, us)

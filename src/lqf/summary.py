@@ -84,16 +84,10 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
 
 
 def _kept(analysis: Analysis, information: Information, keep: float, validation: Queries | None) -> Tensor:
-    """Numbers of the samples to keep.
+    """Numbers of the samples to keep: those that leave last when information is measured again as samples leave.
 
-    With validation images and the kernel, those that leave last when information is computed again as samples leave
-    (`Analysis.leaving`): of two copies neither is informative, and the one that stays is. Otherwise those with the most
-    information in the presence of all.
+    Ranked once, images that stand in for each other would go together: worse than a random half.
     """
-    from lqf.analysis.by_kernel import ByKernel
-
-    if validation is None or not isinstance(analysis.method, ByKernel):
-        return information.keep(keep)
     place = torch.empty(len(analysis.units), dtype=torch.float64)
     order = analysis.leaving(validation).cpu()
     place[order] = torch.arange(len(order), dtype=torch.float64)

@@ -128,4 +128,4 @@ def test_chosen_ridge_strengths_are_those_of_a_fit() -> None:
     posed = Posed.of(load_backbone(network()), images, SMALL, CPU, dtype="float64")
     assert posed.ridge.head == pytest.approx(expected.head)
     assert posed.ridge.body == pytest.approx(expected.body)
-    assert posed.averaged() is posed.kernels
+    assert posed.averaged is posed.kernels

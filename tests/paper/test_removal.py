@@ -122,26 +122,50 @@ def test_the_page_of_a_task_that_is_solved(
 ) -> None:
     monkeypatch.setattr(informative, "MOST_PAIRS", 0)
     cells = summarization.cells([task], tiny)
-    assert [(c.work, c.params["draws"]) for c in cells] == [("informativeness", 0), ("removal at random", 1)]
+    told = [(c.work, c.params.get("draws")) for c in cells]
+    assert told == [("informativeness", 0), ("removal at random", 1), ("removal as measured again", None)]
     assert influence.cells([task], tiny) == cells[:1]
     carried_out("summarization")
     page = (tmp_path / "README.md").read_text()
     assert "the ranking is estimated (32 random probes, solved to" in page
     assert "refits are solutions of the whole model with a measured relative residual of" in page
+    assert page.count("informative dropped, measured again |") == 4  # of two data sets
 
 
-def test_random_curves_of_both_kinds_of_cells_are_joined(task: Task, tiny: Scale) -> None:
+@pytest.mark.parametrize("classes", [2, 3], ids=["one output", "three outputs"])
+def test_measured_again_without_the_kernel(classes: int) -> None:
+    """With one output the order is the exact one; with more it is estimated, and its first half is near."""
+    lab = Lab(network(), device=CPU, size=8)
+    task = Task(
+        "small", lab, *(opened(*data(n, classes, signal=0.5, seed=s), lab.preprocess) for n, s in ((40, 0), (9, 1)))
+    )
+    exact, solved = both(task, head="random")
+    _, validation = informative.parted(task, 0)
+    for most in (False, True):
+        order, found = (m.leaving(validation, most=most) for m in (exact, solved))
+        assert sorted(found.tolist()) == list(range(len(found)))
+        if classes == 2:
+            assert torch.equal(found, order)
+        else:
+            half = len(order) // 2
+            assert len(set(found[:half].tolist()) & set(order[:half].tolist())) > 0.65 * half
+
+
+def test_curves_of_all_kinds_of_cells_are_joined(task: Task, tiny: Scale) -> None:
     ranked = {"n": 9, "level": "estimated", "note": "", "shares": [0.0, 0.5], "least": [0.1, 0.2], "most": [0.1, 0.4]}
     ranked |= {"random": [], "again": None, "residual": 0.008, "passes": 30, "ids": [], "information": []}
     alone = {"random": [[0.1, 0.3], [0.1, 0.5]], "residual": 0.009, "passes": 12}
-    cells = {"informativeness": ranked, "removal at random": alone}
+    again = {"again": {"least": [0.1, 0.15], "most": [0.1, 0.45]}, "residual": 0.007, "passes": 10}
+    cells = {"informativeness": ranked, "removal at random": alone, "removal as measured again": again}
     done = [Done(c, cells[c.work], 1.0) for c in _cells(task, tiny)]
     told = summarization.curves(Results([task], tiny, done), task.name)
     assert told["random"] == pytest.approx([0.1, 0.4])
     assert told["random_deviation"] == pytest.approx([0.0, 0.02**0.5])
-    assert (told["residual"], told["passes"], told["draws"]) == (0.009, 42, 2)
+    assert (told["residual"], told["passes"], told["draws"]) == (0.009, 52, 2)
+    assert told["again"] == again["again"]
 
 
 def _cells(task: Task, scale: Scale) -> list[Any]:
     exact = summarization.cells([task], scale)[0]
-    return [exact, type(exact)("removal at random", task.name, dict(exact.params))]
+    others = ("removal at random", "removal as measured again")
+    return [exact, *(type(exact)(work, task.name, dict(exact.params)) for work in others)]

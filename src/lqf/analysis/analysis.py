@@ -17,6 +17,7 @@ from lqf.analysis.change import Change, sample_numbers
 from lqf.analysis.curve import Curve, drop_curve
 from lqf.analysis.influence import Influence
 from lqf.analysis.information import Information
+from lqf.analysis.leaving import STEPS
 from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
 from lqf.analysis.rebuild import Rebuilt
@@ -195,15 +196,15 @@ class Analysis:
         return WhatIf(before, after.value, beta, queries.ids, self.classes, after.level, after.note)
 
     @computing
-    def leaving(self, validation: Any, y: Any = None, *, most: bool = False, steps: int = 20) -> Tensor:
+    def leaving(self, validation: Any = None, y: Any = None, *, most: bool = False, steps: int = STEPS) -> Tensor:
         """(U,) numbers of the units in the order in which a summary drops them: the least informative first.
 
-        Information is computed again after each of ``steps`` equal parts has left: what is uninformative depends on
-        what else is there. ``most``: the most informative first. Exact, from the kernel; not offered without it.
+        Information on the validation images (None: on the other training samples) is computed again after each of
+        ``steps`` equal parts has left: what is uninformative depends on what else is there. ``most``: the most
+        informative first. Exact from the kernel; beside PCG estimated, by the kernel averaged over the outputs.
         """
-        if not isinstance(self.method, ByKernel):
-            raise LQFError("the order in which samples leave needs the kernel of all of them; use method='dense'")
-        return self.method.leaving(self.queries(validation, y), self.units, most=most, steps=steps)
+        queries = None if validation is None else self.queries(validation, y)
+        return self.method.leaving(queries, self.units, most=most, steps=steps)
 
     @computing
     def curve(

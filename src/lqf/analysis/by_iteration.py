@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lqf.analysis.by_kernel import features
 from lqf.analysis.change import Change
+from lqf.analysis.cross import averaged_cross
 from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
 from lqf.analysis.rebuild import Rebuilt
@@ -26,7 +27,7 @@ from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.iterate import Iterate
 from lqf.kernel_ridge import KernelRidge
-from lqf.kernels import averaged_kernels
+from lqf.kernels import Kernels, averaged_kernels
 from lqf.loo import LeaveOneOut, average_views
 from lqf.memory import available_bytes
 from lqf.objective import Problem, rows_of
@@ -107,6 +108,20 @@ class ByIteration:
         note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"
         return Answer(found.values, "estimated", note, found.error)
 
+    def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
+        """(U,) the order in which units leave, estimated by the kernel averaged over the outputs."""
+        cross = None
+        if queries is not None:
+            kernels, budget, progress = (
+                self._kernels,
+                available_bytes(self.rebuilt.fit.device) // 4,
+                self.responses.progress,
+            )
+            assert kernels.signs is not None
+            side, features = self._side(queries), self.rebuilt.features
+            cross = averaged_cross(self.problem, features, side, kernels.signs, budget=budget, progress=progress)
+        return self._surrogate.leaving(self._e, units, cross, most=most, steps=steps)
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """By a warm-started refit."""
         solution = self.refit.changed(change, self._body)
@@ -171,6 +186,11 @@ class ByIteration:
 
     @cached_property
     def _averaged(self) -> KernelRidge:
+        return self._kernels.factorise(self.problem.ridge.body / self.problem.ridge.head)
+
+    @cached_property
+    def _kernels(self) -> Kernels:
+        """Averaged over the outputs."""
         n, fit = len(self.problem.targets), self.rebuilt.fit
         free = available_bytes(fit.device)
         if 5 * 8 * n * n > free:
@@ -178,7 +198,7 @@ class ByIteration:
                 f"leverages of all {n} rows need {40 * n * n / 2**30:.1f} GB and {free / 2**30:.1f} GB are free; "
                 "name the training samples that you ask about"
             )
-        kernels = averaged_kernels(
+        return averaged_kernels(
             self.rebuilt.problem,
             self.rebuilt.features,
             fit.rows.groups,
@@ -187,7 +207,6 @@ class ByIteration:
             seed=fit.settings.seed,
             progress=fit.progress,
         )
-        return kernels.factorise(self.problem.ridge.body / self.problem.ridge.head)
 
     # --- images -------------------------------------------------------------------------------------------------------
 

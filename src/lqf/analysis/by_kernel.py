@@ -93,29 +93,9 @@ class ByKernel:
         """f (Q, C) of the kept samples' own problem."""
         return self.exact.refitted(*self._kernel(queries), keep).cpu()
 
-    def leaving(self, queries: Queries, units: Units, *, most: bool, steps: int) -> Tensor:
-        """(U,) the order in which units leave, each time those that tell least (or most) beside what is left.
-
-        Information is computed again after every 1/``steps`` of the units: of two copies of an image each is
-        uninformative beside the other, but not both.
-        """
-        k, left, gone = self._kernel(queries)[1], torch.arange(len(units)), []
-        size = -(-len(units) // steps)
-        while len(left) > size:
-            keep = torch.isin(units.member, left).nonzero()[:, 0]
-            part = self.exact.some(keep)
-            p = part.response(k[:, self.exact.kernel_columns(keep).to(k.device)])
-            here = Units(
-                tuple(units.names[i] for i in left),
-                torch.searchsorted(left, units.member[keep]),
-                tuple(units.ids[i] for i in keep),
-            )
-            width = 1 if part.shared else part.n_outputs
-            values = part.information(((piece, None) for piece in p.split(64 * width)), here)
-            first = torch.argsort(-values if most else values, stable=True)[:size]
-            gone.append(left[first])
-            left = left[~torch.isin(torch.arange(len(left)), first)]
-        return torch.cat([*gone, left])
+    def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
+        """(U,) the order in which units leave, exact."""
+        return self.exact.leaving(None if queries is None else self._response(queries), units, most=most, steps=steps)
 
     def _answer(self, value: Tensor) -> Answer:
         return Answer(value, self.level, self.note)

@@ -106,6 +106,10 @@ class ByKFAC(ByIteration):
         every = self._by_leverage(units)
         return Answer(every if samples is None else every[samples], "estimated", self.note)
 
+    def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
+        """Not offered: K-FAC knows no joint effect of several samples."""
+        raise LQFError("method 'kfac' does not tell who leaves first; use method='dense' or method='pcg'")
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """Not offered: K-FAC knows no joint effect of several samples that would be worth a label."""
         raise LQFError("method 'kfac' does not answer what-if; use method='dense' or method='pcg', which solve it")

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from lqf import wide
-from lqf.gram import Cotangents, every_output, gradients, grouped, parts
+from lqf.analysis.responses import Side
+from lqf.gram import combined, gradients, grouped, parts
 from lqf.inputs import Inputs
 from lqf.layers import Tape
+from lqf.loo import average_views
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
@@ -30,47 +32,55 @@ def head_cross(features: Tensor, training: Tensor) -> Tensor:
     return out
 
 
-def body_cross(problem: Problem, queries: Inputs, *, budget: int, progress: Progress = SILENT) -> Tensor:
+def body_cross(
+    problem: Problem, queries: Inputs, signs: Tensor | None = None, *, budget: int, progress: Progress = SILENT
+) -> Tensor:
     """⟨J_body(x)ᵀe_c, J_body(x_i)ᵀe_d⟩ in float64: (rows·C, n·C), both row-major in (row, output).
 
+    With ``signs`` (R, C) the average over the outputs instead, (1/RC) Σ_r ⟨J_body(x)ᵀu_r, J_body(x_i)ᵀu_r⟩: (rows, n).
     Other images see the mean of the heads at the point, training rows their own (see `lqf.model`).
     """
     model, c = problem.model, problem.model.n_outputs
+    us = torch.eye(c).to(problem.targets) if signs is None else signs.to(problem.targets)
+    theirs, own = combined(problem, us, mean_head=True), combined(problem, us)
     tape = Tape(model.body, problem.inputs.example())
-    held = len(queries) * c
+    held, k = len(queries) * len(us), len(us) if signs is None else 1
     per_gradient = max(1, budget // (held * problem.targets.element_size()))
     groups = list(grouped(parts(tape, per_gradient), per_gradient))
-    out = torch.zeros(held, len(problem.targets) * c, dtype=torch.float64, device=problem.targets.device)
+    out = problem.targets.new_zeros(len(queries) * k, len(problem.targets) * k, dtype=torch.float64)
     total = len(groups) * (len(queries) + len(problem.targets))
     with progress.stage("kernel with the training data", total=total, unit="rows") as stage, matmul_precision(False):
         for group in groups:
             size = sum(p.size for p in group)
-            left = problem.targets.new_empty(len(queries), c, size)
+            left = problem.targets.new_empty(len(queries), len(us), size)
             for rows, x in queries.batches():
-                mine = left.new_empty(len(x), c, size)
-                gradients(tape, group, x, _mean_head(problem)(rows), mine)
+                mine = left.new_empty(len(x), len(us), size)
+                gradients(tape, group, x, theirs(rows), mine)
                 left[rows] = mine
                 stage.advance(len(x))
             for rows, x in problem.inputs.batches():
-                right = left.new_empty(len(x), c, size)
-                gradients(tape, group, x, every_output(problem)(rows), right)
-                columns = (rows[:, None] * c + torch.arange(c, device=rows.device)).flatten()
-                out[:, columns] += _product(left.flatten(0, 1), right.flatten(0, 1))
+                right = left.new_empty(len(x), len(us), size)
+                gradients(tape, group, x, own(rows), right)
+                columns = (rows[:, None] * k + torch.arange(k, device=rows.device)).flatten()
+                if signs is None:
+                    out[:, columns] += _product(left.flatten(0, 1), right.flatten(0, 1))
+                else:
+                    pairs = zip(left.unbind(1), right.unbind(1), strict=True)
+                    out[:, columns] += sum(_product(a, b) for a, b in pairs) / signs.numel()
                 stage.advance(len(x))
             del left, right, mine
     return out
 
 
+def averaged_cross(
+    problem: Problem, features: Tensor, side: Side, signs: Tensor, *, budget: int, progress: Progress = SILENT
+) -> Tensor:
+    """z̃_q·z̃_i + k(x_q, x_i)/ω of other images with the training rows, averaged over views: (images, n)."""
+    body = body_cross(problem, side.inputs, signs, budget=budget, progress=progress)
+    k = head_cross(side.features, features) + body / (problem.ridge.body / problem.ridge.head)
+    return average_views(k, side.inputs.n_views)
+
+
 def _product(left: Tensor, right: Tensor) -> Tensor:
     pieces = zip(left.split(COLUMNS, 1), right.split(COLUMNS, 1), strict=True)
     return torch.stack([(a @ b.T).double() for a, b in pieces]).sum(0)
-
-
-def _mean_head(problem: Problem) -> Cotangents:
-    c = problem.model.n_outputs
-    eye = torch.eye(c).to(problem.targets)
-
-    def cotangents(rows: Tensor) -> Tensor:
-        return torch.stack([problem.model.to_features(e.expand(len(rows), c)) for e in eye])
-
-    return cotangents

@@ -21,6 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from lqf.analysis.leaving import order_of_leaving
 from lqf.analysis.units import Units
 from lqf.kernel_ridge import KernelRidge
 from lqf.loo import average_views
@@ -122,6 +123,12 @@ class Exact:
             p = (self.ridge.q[rows] * shrink) @ self.ridge.q.T * root / root[rows, None]
             yield average_views(p.view(-1, width, p.shape[1]), self.n_views).flatten(0, 1), samples
 
+    def leaving(self, p: Tensor | None, units: Units, *, most: bool, steps: int) -> Tensor:
+        """(U,) the order in which units leave, by their information on images with responses ``p`` (None: on the other
+        training samples), measured again as they go (`lqf.analysis.leaving`).
+        """
+        return order_of_leaving(self.ridge, self.mu, self.e, units, p, n_views=self.n_views, most=most, steps=steps)
+
     # --- changed data -------------------------------------------------------------------------------------------------
 
     def changed(self, p: Tensor, samples: Tensor, rho: Tensor, shift: Tensor) -> Tensor:
@@ -142,18 +149,6 @@ class Exact:
         before = root * self.e[rows] + block @ (root * d)
         e = torch.linalg.solve(torch.diag(1 + rho) - block * rho, before) / root
         return (p[:, rows] @ (d + rho[:, None] * e)).reshape(-1, self.n_outputs)
-
-    def some(self, keep: Tensor) -> Exact:
-        """The problem of the samples ``keep`` alone, factorised anew from their part of the kernel."""
-        rows = (keep[:, None] * self.pairs + torch.arange(self.pairs)).flatten().to(self.ridge.q.device)
-        q, s = self.ridge.q[rows], self.ridge.weights[rows]
-        lam, own = torch.linalg.eigh((q * self.ridge.lam) @ q.T)
-        of_rows = (keep[:, None] * self.n_views + torch.arange(self.n_views)).flatten().to(self.residual.device)
-        return Exact(KernelRidge(own, lam, s), self.mu, self.residual[of_rows], self.n_views)
-
-    def kernel_columns(self, keep: Tensor) -> Tensor:
-        """Which columns of a kernel with the training data belong to the samples ``keep``."""
-        return (keep[:, None] * self.pairs + torch.arange(self.pairs)).flatten()
 
     def refitted(self, base: Tensor, k: Tensor, keep: Tensor) -> Tensor:
         """f (Q, C) after fitting the samples ``keep`` alone, from the kept rows of the kernel."""

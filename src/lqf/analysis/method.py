@@ -50,6 +50,10 @@ class Method(Protocol):
         """(U,) F-SI; None: on the training samples."""
         ...
 
+    def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
+        """(U,) the order in which units leave as information is measured again; None: on the training samples."""
+        ...
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """f (Q, C) after a change of the training data."""
         ...

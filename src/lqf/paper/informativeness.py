@@ -1,7 +1,8 @@
 """How informative every training image is, and what becomes of the test error without the most or least informative.
 
-Two kinds of cells, so that none takes long: the ranking with the errors that follow it, and errors of random images,
-which need no ranking. Where the solution is exact the latter cost nothing and are part of the former.
+Three kinds of cells, so that none takes long: the ranking with the errors that follow it; errors of random images,
+which need no ranking; and those of a ranking that is made again as images leave. Where the solution is exact the other
+two cost nothing and are part of the first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lqf.analysis.leaving import STEPS
 from lqf.data import Images, select_images
 from lqf.paper.lab import Task
 from lqf.paper.removal import FITTED, PROBED, ByKernels, random_orders, removal
@@ -91,6 +93,18 @@ def removal_at_random(
     model, shares = removal(task, images, solver, {"seed": seed, **settings}), [0.0, *shares]
     random = [model.errors(order, shares) for order in random_orders(len(images), draws, seed)]
     return {"test_error": random[0][0], "n": len(images), "shares": shares, "random": random, **model.told()}
+
+
+@work("removal as measured again", validation=VALIDATION, steps=STEPS, **PROBED)
+@defaults(Settings, **FITTED)
+def removal_as_measured_again(
+    task: Task, *, solver: str, shares: list[float], settings: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    """Test errors without the least and without the most informative images, measured again as they leave."""
+    images, validation = parted(task, seed)
+    model, shares = removal(task, images, solver, {"seed": seed, **settings}), [0.0, *shares]
+    curves = {w: model.errors(model.leaving(validation, most=w == "most"), shares) for w in ("least", "most")}
+    return {"test_error": curves["least"][0], "n": len(images), "shares": shares, "again": curves, **model.told()}
 
 
 def _listed(values: torch.Tensor | None) -> list[float] | None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lqf.analysis.cross import averaged_cross
 from lqf.analysis.responses import Side
 from lqf.backbones import Backbone
 from lqf.choose_pooling import Pooled
@@ -141,11 +142,25 @@ class Posed:
         if "fast" in self.__dict__:
             release_activations(self.fast)
 
+    @cached_property
     def averaged(self) -> Kernels:
         """Kernels averaged over the outputs, of all samples."""
         if self.kernels is not None and len(self.kernels.samples) == len(self.fit.images):
             return self.kernels
         return averaged(self.fit, self.problem, self.pooled.features, len(self.fit.images))
+
+    def averaged_cross(self, images: Images) -> Tensor:
+        """The averaged kernel of other images with the training rows, (images, n)."""
+        kernels, side = self.averaged, self.side(images)
+        assert kernels.signs is not None
+        return averaged_cross(
+            self.measured,
+            self.pooled.features,
+            side,
+            kernels.signs,
+            budget=available_bytes(self.fit.device) // 4,
+            progress=self.fit.progress,
+        )
 
     def solve(self, start: Tensor | None = None, *, tol: float | None = None) -> Solution:
         """The optimum, from the body's weights ``start`` (default: zero); its residual is measured by exact passes."""

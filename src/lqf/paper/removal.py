@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lqf.analysis import Analysis, Information, Queries
 from lqf.analysis.curve import kept
+from lqf.analysis.leaving import STEPS
 from lqf.analysis.responses import Responses, Side
 from lqf.analysis.surrogate import PROBES, SURROGATE, Surrogate, sketched_information
 from lqf.analysis.units import Units
@@ -33,7 +34,7 @@ from lqf.targets import error_rate
 
 TOL = 1e-2
 """Relative residual of every solution here, measured by exact passes."""
-PROBE_TOL, PROBE_PRODUCTS = 0.1, 12
+PROBE_TOL, PROBE_PRODUCTS = 0.1, 48
 """Of the probes' solves: their own randomness, a quarter of every value, is far larger. And products after which each
 ends in any case; the worst residual is told."""
 
@@ -53,6 +54,10 @@ class Removal(Protocol):
 
     def information(self, validation: Images) -> Information:
         """F-SI of every image on ``validation``."""
+        ...
+
+    def leaving(self, validation: Images, *, most: bool) -> Tensor:
+        """The order of leaving when information on ``validation`` is measured again as images leave."""
         ...
 
     def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
@@ -101,7 +106,7 @@ class ByKernels:
         return self.analysis.information(self._seen(validation))
 
     def leaving(self, validation: Images, *, most: bool) -> Tensor:
-        """The order of leaving when information is measured again, in 20 parts, as images leave."""
+        """Exact."""
         return self.analysis.leaving(self._seen(validation), most=most)
 
     def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
@@ -136,6 +141,7 @@ class BySolves:
     test: Images
     worst: float = 0.0
     passes: int = 0
+    _cross: dict[int, Tensor] = field(default_factory=dict)
 
     @cached_property
     def units(self) -> Units:
@@ -149,27 +155,20 @@ class BySolves:
 
     def information(self, validation: Images) -> Information:
         """Sketched: E (ξᵀ(f − f₋ᵢ))² = ‖f − f₋ᵢ‖² over random signs ξ, with estimated leverages."""
-        posed, seed = self.posed, self.posed.fit.settings.seed
-        curvature = posed.curvature  # before activations take the memory
-        solves = Responses(
-            posed.fast,
-            posed.pooled.features,
-            posed.pooled.head.ridge,
-            curvature,
-            PROBE_TOL,
-            PROBE_PRODUCTS,
-            posed.fit.progress,
-            reduction=REDUCTION,
-        )
-        averaged = posed.averaged().factorise(posed.ridge.body / posed.ridge.head)
-        with matmul_precision(fast=False):
-            e = posed.measured.residuals(self.whole.delta).double()
-        left_out = Surrogate(solves, averaged, seed).left_out(e, self.units)
+        posed, surrogate = self.posed, self._surrogate
+        left_out = surrogate.left_out(self._e, self.units)
         side = posed.side(validation)
         side = Side(side.inputs.in_batches(posed.fast.inputs.batch_size), side.features)
-        found = sketched_information(solves, side, left_out, self.units, seed)
+        found = sketched_information(surrogate.responses, side, left_out, self.units, surrogate.seed)
         note = f"{PROBES} random probes, solved to {found.residual:.1g}; {SURROGATE}"
         return Information(found.values, found.error, self.units, "estimated", note)
+
+    def leaving(self, validation: Images, *, most: bool) -> Tensor:
+        """Estimated, by the kernel averaged over the outputs."""
+        if id(validation) not in self._cross:
+            self._cross[id(validation)] = self.posed.averaged_cross(validation)  # before activations take the memory
+        cross = self._cross[id(validation)]
+        return self._surrogate.leaving(self._e, self.units, cross, most=most, steps=STEPS)
 
     def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
         """By solutions, each from where the last one ended."""
@@ -186,6 +185,29 @@ class BySolves:
     def told(self) -> dict[str, Any]:
         """The worst residual, and all passes."""
         return {"refits": "solved", "residual": self.worst, "passes": self.passes}
+
+    @cached_property
+    def _e(self) -> Tensor:
+        """(n, C) residuals of the whole."""
+        with matmul_precision(fast=False):
+            return self.posed.measured.residuals(self.whole.delta).double()
+
+    @cached_property
+    def _surrogate(self) -> Surrogate:
+        posed = self.posed
+        curvature = posed.curvature  # before activations take the memory
+        solves = Responses(
+            posed.fast,
+            posed.pooled.features,
+            posed.pooled.head.ridge,
+            curvature,
+            PROBE_TOL,
+            PROBE_PRODUCTS,
+            posed.fit.progress,
+            reduction=REDUCTION,
+        )
+        averaged = posed.averaged.factorise(posed.ridge.body / posed.ridge.head)
+        return Surrogate(solves, averaged, posed.fit.settings.seed)
 
     def _solved(self, posed: Posed, start: Tensor | None) -> Solution:
         solution = posed.solve(start)

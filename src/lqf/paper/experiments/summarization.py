@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lqf.analysis.leaving import STEPS
 from lqf.paper import informativeness
 from lqf.paper.cells import Cell
 from lqf.paper.draw import COLOURS, plain
@@ -23,7 +24,7 @@ solution without some images has seen nothing of them but in the choice of the w
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """Per data set the ranking with its refits, and refits without random images (exact ones together)."""
+    """Per data set the ranking with its refits, refits without random images and of a ranking that is made again."""
     made = []
     for task in tasks:
         params = _params(task, scale)
@@ -31,6 +32,7 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
         made.append(Cell("informativeness", task.name, {**params, "draws": scale.draws if exact else 0}))
         if not exact:
             made.append(Cell("removal at random", task.name, {**params, "draws": scale.draws}))
+            made.append(Cell("removal as measured again", task.name, params))
     return made
 
 
@@ -57,8 +59,9 @@ def summarise(results: Results) -> Summary:
         f"F-SI is measured on {informativeness.VALIDATION:.0%} of the training images, unseen by the model (average "
         "pooling, around a random head), and every error is that of a new solution without the images, on the test "
         "images; the weight decays stay those of the whole.",
-        "“Measured again”: information is computed anew, in 20 parts, as images leave (exact kernel only). Random: the "
-        f"mean of {next(iter(found.values()))['draws']} draws; the band is their standard deviation.",
+        f"“Measured again”: information is computed anew, in {STEPS} parts, as images leave; where it is estimated, by "
+        f"the kernel averaged over the outputs. Random: the mean of {next(iter(found.values()))['draws']} draws; the "
+        "band is their standard deviation.",
         *(f"{name}: {how(r)}" for name, r in found.items()),
     )
     return Summary(
@@ -74,13 +77,15 @@ def curves(results: Results, name: str) -> dict[str, Any]:
     """What the cells of one data set say together."""
     ranked = results.where(work="informativeness", data=name)[0].result
     alone = [d.result for d in results.where(work="removal at random", data=name)]
+    again = [d.result for d in results.where(work="removal as measured again", data=name)]
     draws = np.array([errors for r in (ranked, *alone) for errors in r["random"]])
-    solved = [r for r in (ranked, *alone) if r["residual"] is not None]
+    solved = [r for r in (ranked, *alone, *again) if r["residual"] is not None]
     return {
         **{k: v for k, v in ranked.items() if k not in ("ids", "information", "standard_error")},
         "random": draws.mean(0).tolist(),
         "random_deviation": draws.std(0, ddof=min(1, len(draws) - 1)).tolist(),
         "draws": len(draws),
+        "again": again[0]["again"] if again else ranked["again"],
         "residual": max((r["residual"] for r in solved), default=None),
         "passes": sum(r["passes"] for r in solved) if solved else None,
     }
