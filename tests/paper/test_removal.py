@@ -1,4 +1,4 @@
-"""Images that leave: solves with fast products against the kernel's exact refits, and the sketched ranking."""
+"""Images that leave: solves with fast products against the kernel's exact refits, and the estimated ranking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lqf.paper import informativeness as informative
 from lqf.paper.experiment import Done, Results
 from lqf.paper.experiments import influence, summarization
 from lqf.paper.lab import Lab, Task
-from lqf.paper.removal import PROBE_TOL, TOL, ByKernels, BySolves, random_orders, removal
+from lqf.paper.removal import TOL, ByKernels, BySolves, random_orders, removal
 from lqf.paper.scale import Scale
 
 EXACT: dict[str, Any] = {
@@ -94,18 +94,14 @@ def test_the_whole_problem_is_left_as_it_was(vectors: Task) -> None:
     assert torch.equal(part.problem.weights, expected)
 
 
-def test_the_sketched_ranking_is_close_to_the_exact_one(vectors: Task) -> None:
+def test_the_estimated_ranking_is_close_to_the_exact_one(vectors: Task) -> None:
     exact, solved = both(vectors, head="random", tol=TOL)
     _, validation = informative.parted(vectors, 0)
     truth, found = exact.information(validation), solved.information(validation)
     assert (truth.level, found.level) == ("exact", "estimated")
-    assert found.standard_error is not None
     ranks = np.stack([i.values.argsort().argsort().numpy() for i in (truth, found)])
-    assert np.corrcoef(ranks)[0, 1] > 0.8
-    residual = float(found.note.partition("solved to ")[2].partition(";")[0])
-    assert 0 < residual <= PROBE_TOL
-    off = (found.values - truth.values).abs() / found.standard_error
-    assert float(off.median()) < 3
+    assert np.corrcoef(ranks)[0, 1] > 0.95
+    assert 0.3 < float(found.values.sum() / truth.values.sum()) < 3
 
 
 def test_two_classes_have_one_output_and_large_tasks_are_solved(vectors: Task, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +123,7 @@ def test_the_page_of_a_task_that_is_solved(
     assert influence.cells([task], tiny) == cells[:1]
     carried_out("summarization")
     page = (tmp_path / "README.md").read_text()
-    assert "the ranking is estimated (32 random probes, solved to" in page
+    assert "the ranking is estimated (by the kernel averaged over the outputs, whose leverages add up to" in page
     assert "refits are solutions of the whole model with a measured relative residual of" in page
     assert page.count("informative dropped, measured again |") == 4  # of two data sets
 

@@ -8,7 +8,7 @@ from a refit without them (`solved`), for all at once from leverages of a kernel
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -36,6 +36,8 @@ from lqf.solution import Level, Solution
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
+SKETCH_TOL = 1e-2
+"""Of solves for random sums of many outputs, whose own randomness is a quarter of every value."""
 
 
 @dataclass
@@ -104,7 +106,7 @@ class ByIteration:
         if queries is None:
             raise LQFError("beside PCG, information is measured on images of its own; give a validation set")
         side, seed = self._side(queries), self.rebuilt.fit.settings.seed
-        found = sketched_information(self.responses, side, self._estimated(units), units, seed)
+        found = sketched_information(self._rough, side, self._estimated(units), units, seed)
         note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"
         return Answer(found.values, "estimated", note, found.error)
 
@@ -177,7 +179,11 @@ class ByIteration:
 
     @cached_property
     def _surrogate(self) -> Surrogate:
-        return Surrogate(self.responses, self._averaged, self.rebuilt.fit.settings.seed)
+        return Surrogate(self._rough, self._averaged, self.rebuilt.fit.settings.seed)
+
+    @cached_property
+    def _rough(self) -> Responses:
+        return replace(self.responses, tol=max(SKETCH_TOL, self.responses.tol))
 
     def _by_leverage(self, units: Units) -> Tensor:
         """(N, C) out-of-sample outputs from `_estimated`."""

@@ -50,17 +50,8 @@ def order_of_leaving(
         most: the most informative first, not the least.
         steps: parts after each of which information is measured again.
     """
-    root, e, n = ridge.weights.sqrt(), e.to(ridge.q), len(units.ids)
-    each, owner = len(e) // n, None
-    _check_memory(len(e), len(e) // n_views if p is None else len(p), e.device)
-    c = ridge.left_out_block(torch.arange(len(e), device=e.device)[None], mu)[0]
-    if p is None:
-        r = (torch.eye(len(c)).to(c) - c).view(n, n_views, -1, len(c)) / root.view(n, n_views, -1, 1)
-        r = r.mean(1).flatten(0, 1)
-        owner = torch.arange(n).repeat_interleave(each // n_views)
-    else:
-        r = p.to(c) / root
-    e = root[:, None] * e
+    c, r, e, owner = _begun(ridge, mu, e, units, p, n_views)
+    each = len(e) // len(units.ids)
     left, member, gone = torch.arange(len(units)), units.member, []
     size = -(-len(units) // steps)
     while len(left) > size:
@@ -73,6 +64,28 @@ def order_of_leaving(
         c, r, e = _without(c, r, e, leaves.repeat_interleave(each).to(c.device))
         member, left = member[~leaves], left[~torch.isin(left, left[first])]
     return torch.cat([*gone, left])
+
+
+def information(
+    ridge: KernelRidge, mu: float, e: Tensor, units: Units, p: Tensor | None = None, *, n_views: int = 1
+) -> Tensor:
+    """(U,) Σ over images of ‖f − f₋S‖², with all samples there; arguments as of `order_of_leaving`."""
+    c, r, e, owner = _begun(ridge, mu, e, units, p, n_views)
+    return _information(c, r, e, units.member, None if owner is None else units.member[owner])
+
+
+def _begun(
+    ridge: KernelRidge, mu: float, e: Tensor, units: Units, p: Tensor | None, n_views: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """C, R and e of all rows, and the samples whose outputs the rows of R are, where they are training samples."""
+    root, e, n = ridge.weights.sqrt(), e.to(ridge.q), len(units.ids)
+    _check_memory(len(e), len(e) // n_views if p is None else len(p), e.device)
+    c = ridge.left_out_block(torch.arange(len(e), device=e.device)[None], mu)[0]
+    if p is not None:
+        return c, p.to(c) / root, root[:, None] * e, None
+    r = (torch.eye(len(c)).to(c) - c).view(n, n_views, -1, len(c)) / root.view(n, n_views, -1, 1)
+    owner = torch.arange(n).repeat_interleave(len(e) // n // n_views)
+    return c, r.mean(1).flatten(0, 1), root[:, None] * e, owner
 
 
 def _without(c: Tensor, r: Tensor, e: Tensor, leaves: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,7 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lqf.analysis.leaving import order_of_leaving
+from lqf.analysis.leaving import information, order_of_leaving
 from lqf.analysis.responses import Responses, Side
 from lqf.analysis.units import Units
 from lqf.curvature.signs import random_signs
@@ -68,15 +68,31 @@ class Surrogate:
         traces = (p * signs.to(p)).sum((1, 2))
         return float(traces.mean()), float(traces.std() / TRACE_PROBES**0.5)
 
+    def information(self, e: Tensor, units: Units, cross: Tensor) -> Tensor:
+        """(U,) F-SI from the residuals e (n, C) and the averaged kernel alone, on images with kernel ``cross`` (Q, n).
+
+        Close where the head's rows are nearly orthogonal: around a random head with many features.
+        """
+        return information(self.averaged, self.ridge, e, units, self._response(cross), n_views=self._n_views) / len(
+            cross
+        )
+
     def leaving(self, e: Tensor, units: Units, cross: Tensor | None = None, *, most: bool, steps: int) -> Tensor:
         """(U,) the order in which units leave, from the residuals e (n, C) and the averaged kernel alone.
 
         ``cross`` (Q, n) is the averaged kernel of images on which information is measured (`lqf.analysis.cross`); None:
         it is measured on the other training samples.
         """
-        ridge, mu, n_views = self.averaged, self.ridge, self.responses.problem.inputs.n_views
-        p = None if cross is None else ridge.dual(cross.T, mu).T
+        p = None if cross is None else self._response(cross)
+        ridge, mu, n_views = self.averaged, self.ridge, self._n_views
         return order_of_leaving(ridge, mu, e, units, p, n_views=n_views, most=most, steps=steps)
+
+    def _response(self, cross: Tensor) -> Tensor:
+        return self.averaged.dual(cross.T, self.ridge).T
+
+    @property
+    def _n_views(self) -> int:
+        return self.responses.problem.inputs.n_views
 
     def _leverages(self, units: Units) -> KernelRidge:
         ridge = self.averaged

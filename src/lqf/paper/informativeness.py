@@ -47,7 +47,7 @@ def solver_for(task: Task, seed: int = 0) -> str:
     return "dense" if images * outputs <= MOST_PAIRS else "pcg"
 
 
-@work("informativeness", version=2, validation=VALIDATION, **PROBED)
+@work("informativeness", version=3, validation=VALIDATION, **PROBED)
 @defaults(Settings, **FITTED)
 def informativeness(
     task: Task, *, solver: str, shares: list[float], draws: int, settings: dict[str, Any], seed: int = 0

@@ -1,8 +1,8 @@
 """Which images tell how much, and what becomes of the test error without some of them: exactly, or by solves.
 
-Where the kernel of all (image, output) pairs fits, both are exact (`lqf.analysis.by_kernel`). Elsewhere information is
-sketched by random probes (`lqf.analysis.surrogate`), and every error is that of a real solution without the images,
-with fast products over kept activations, each from where the last one ended.
+Where the kernel of all (image, output) pairs fits, both are exact (`lqf.analysis.by_kernel`). Elsewhere information
+comes from the kernel averaged over the outputs (`lqf.analysis.surrogate`), and every error is that of a real solution
+without the images, with fast products over kept activations, each from where the last one ended.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor
 from lqf.analysis import Analysis, Information, Queries
 from lqf.analysis.curve import kept
 from lqf.analysis.leaving import STEPS
-from lqf.analysis.responses import Responses, Side
-from lqf.analysis.surrogate import PROBES, SURROGATE, Surrogate, sketched_information
+from lqf.analysis.responses import Responses
+from lqf.analysis.surrogate import TRACE_PROBES, Surrogate
 from lqf.analysis.units import Units
 from lqf.data import Images, with_views
 from lqf.paper.exact import Ours
@@ -35,13 +35,12 @@ from lqf.targets import error_rate
 TOL = 1e-2
 """Relative residual of every solution here, measured by exact passes."""
 PROBE_TOL, PROBE_PRODUCTS = 0.1, 48
-"""Of the probes' solves: their own randomness, a quarter of every value, is far larger. And products after which each
-ends in any case; the worst residual is told."""
-
+"""Of the random probes that measure the sum of all leverages, and products after which each ends in any case."""
+NOTE = f"by the kernel averaged over the outputs, whose leverages add up to what {TRACE_PROBES} random probes measure"
 
 FITTED: dict[str, Any] = {**LQF, "tol": TOL, "max_passes": 100}
 """What every fit here is told, but for its solver."""
-PROBED: dict[str, Any] = {"probes": PROBES, "probe_tol": PROBE_TOL, "probe_products": PROBE_PRODUCTS}
+PROBED: dict[str, Any] = {"probes": TRACE_PROBES, "probe_tol": PROBE_TOL, "probe_products": PROBE_PRODUCTS}
 
 
 class Removal(Protocol):
@@ -154,20 +153,14 @@ class BySolves:
         return self._solved(self.posed, None)
 
     def information(self, validation: Images) -> Information:
-        """Sketched: E (ξᵀ(f − f₋ᵢ))² = ‖f − f₋ᵢ‖² over random signs ξ, with estimated leverages."""
-        posed, surrogate = self.posed, self._surrogate
-        left_out = surrogate.left_out(self._e, self.units)
-        side = posed.side(validation)
-        side = Side(side.inputs.in_batches(posed.fast.inputs.batch_size), side.features)
-        found = sketched_information(surrogate.responses, side, left_out, self.units, surrogate.seed)
-        note = f"{PROBES} random probes, solved to {found.residual:.1g}; {SURROGATE}"
-        return Information(found.values, found.error, self.units, "estimated", note)
+        """By the kernel averaged over the outputs."""
+        cross = self._kernel(validation)
+        values = self._surrogate.information(self._e, self.units, cross)
+        return Information(values, None, self.units, "estimated", NOTE)
 
     def leaving(self, validation: Images, *, most: bool) -> Tensor:
         """Estimated, by the kernel averaged over the outputs."""
-        if id(validation) not in self._cross:
-            self._cross[id(validation)] = self.posed.averaged_cross(validation)  # before activations take the memory
-        cross = self._cross[id(validation)]
+        cross = self._kernel(validation)
         return self._surrogate.leaving(self._e, self.units, cross, most=most, steps=STEPS)
 
     def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
@@ -185,6 +178,12 @@ class BySolves:
     def told(self) -> dict[str, Any]:
         """The worst residual, and all passes."""
         return {"refits": "solved", "residual": self.worst, "passes": self.passes}
+
+    def _kernel(self, validation: Images) -> Tensor:
+        """With the training rows; made once, and before activations take the memory."""
+        if id(validation) not in self._cross:
+            self._cross[id(validation)] = self.posed.averaged_cross(validation)
+        return self._cross[id(validation)]
 
     @cached_property
     def _e(self) -> Tensor:
