@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.audit.informative import measure_information
 from lqf.data import Samples
 from lqf.data.sources import FileSource
 from lqf.errors import LQFError
@@ -69,7 +68,7 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
         raise LQFError(f"keep is {keep}; give a share above 0 and at most 1, e.g. 0.5")
     if validation is not None:
         validation = analysis.queries(validation)
-    information = measure_information(analysis, validation)
+    information = analysis.information(validation)
     kept = _two_of_each(analysis, information, _kept(analysis, information, keep, validation)).numpy()
     train, classes = model.fitted_.train, model.fitted_.classes
     n, of = (np.bincount(y, minlength=len(classes)) for y in (train.labels, train.labels[kept]))

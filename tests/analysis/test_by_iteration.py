@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fits import FIXED, classifier, convnet, data, pictures
-from lqf import LQFClassifier, LQFError
+from lqf import LQFClassifier
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.changed_head import ChangedHead
 from lqf.analysis.many import solve_many
@@ -123,8 +123,19 @@ def test_information_is_sketched_within_its_standard_error(monkeypatch: pytest.M
     gap = (sketched.values - exact.values).abs() / sketched.standard_error
     assert float((gap < 3).double().mean()) > 0.9
     assert float(torch.corrcoef(torch.stack([sketched.values, exact.values]))[0, 1]) > 0.9
-    with pytest.raises(LQFError, match="give a validation set"):
-        analysis.information()
+
+
+def test_information_on_the_training_samples_comes_from_the_averaged_kernel() -> None:
+    """Exact with one output; else estimated, of the exact one's size and order."""
+    for classes in (2, 3):
+        model, x, _ = fitted(classes, groups=True, body_weight_decay=20.0)
+        exact, found = (model.analyse(x, method=m).information() for m in ("dense", "auto"))
+        assert (found.level, found.standard_error) == ("estimated", None)
+        assert len(found.values) == N // 2
+        if classes == 2:
+            torch.testing.assert_close(found.values, exact.values, rtol=1e-4, atol=0)
+        assert 0.5 < float(found.values.sum() / exact.values.sum()) < 2
+        assert float(torch.corrcoef(torch.stack([found.values.log(), exact.values.log()]))[0, 1]) > 0.7
 
 
 def test_the_head_with_changed_weights_is_the_head_factorised_again() -> None:

@@ -36,6 +36,7 @@ from lqf.solution import Level, Solution
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
+OWN = "by the kernel averaged over the outputs, its leverages scaled to their sum by random probes"
 SKETCH_TOL = 1e-2
 """Of solves for random sums of many outputs, whose own randomness is a quarter of every value."""
 
@@ -102,9 +103,12 @@ class ByIteration:
         return Answer(stored.outputs.double(), stored.level, stored.note)
 
     def information(self, queries: Queries | None, units: Units) -> Answer:
-        """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw."""
+        """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw.
+
+        On the training samples, where what a unit does to itself does not count, by the averaged kernel.
+        """
         if queries is None:
-            raise LQFError("beside PCG, information is measured on images of its own; give a validation set")
+            return Answer(self._surrogate.information(self._e, units), "estimated", f"{self.note}; {OWN}")
         side, seed = self._side(queries), self.rebuilt.fit.settings.seed
         found = sketched_information(self._rough, side, self._estimated(units), units, seed)
         note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"

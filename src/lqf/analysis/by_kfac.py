@@ -106,6 +106,10 @@ class ByKFAC(ByIteration):
         every = self._by_leverage(units)
         return Answer(every if samples is None else every[samples], "estimated", self.note)
 
+    def information(self, queries: Queries | None, units: Units) -> Answer:
+        """Sketched; on the training samples with what a sample does to itself."""
+        return super().information(queries or Queries.of(self.rebuilt.fit.images), units)
+
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
         """Not offered: K-FAC knows no joint effect of several samples."""
         raise LQFError("method 'kfac' does not tell who leaves first; use method='dense' or method='pcg'")

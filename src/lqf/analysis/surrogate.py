@@ -68,14 +68,10 @@ class Surrogate:
         traces = (p * signs.to(p)).sum((1, 2))
         return float(traces.mean()), float(traces.std() / TRACE_PROBES**0.5)
 
-    def information(self, e: Tensor, units: Units, cross: Tensor) -> Tensor:
-        """(U,) F-SI from the residuals e (n, C) and the averaged kernel alone, on images with kernel ``cross`` (Q, n).
-
-        Close where the head's rows are nearly orthogonal: around a random head with many features.
-        """
-        return information(self.averaged, self.ridge, e, units, self._response(cross), n_views=self._n_views) / len(
-            cross
-        )
+    def information(self, e: Tensor, units: Units, cross: Tensor | None = None) -> Tensor:
+        """(U,) F-SI from the residuals e (n, C) and the averaged kernel alone; ``cross`` as of `leaving`."""
+        p, images = (None, len(units.ids)) if cross is None else (self._response(cross), len(cross))
+        return information(self.averaged, self.ridge, e, units, p, n_views=self._n_views) / images
 
     def leaving(self, e: Tensor, units: Units, cross: Tensor | None = None, *, most: bool, steps: int) -> Tensor:
         """(U,) the order in which units leave, from the residuals e (n, C) and the averaged kernel alone.

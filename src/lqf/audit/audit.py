@@ -74,7 +74,7 @@ def audit(model: LQFClassifier, analysis: Analysis, *, similar: float = duplicat
         similar: least cosine of near-duplicates.
     """
     fitted, loo = model.fitted_, analysis.known_leave_one_out()
-    information, similarity = informative.measure_information(analysis), analysis.similarity()
+    information, similarity = analysis.information(), analysis.similarity()
     pairs = similarity.pairs(least=similar, most=duplicates.MOST)
     levels = {
         "leave_one_out": (loo.level, loo.note),

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from lqf.fitted import Fitted
 
-if TYPE_CHECKING:
-    from lqf.analysis import Analysis, Information
-
 COLUMNS = ("rank", "id", "label", "information", "rank_in_class", "of_class")
-
-
-def measure_information(analysis: Analysis, validation: Any = None) -> Information:
-    """F-SI on validation images; None: on the training images.
-
-    From the kernel every sample is measured on the *other* training images; beside PCG, where that would take a solve
-    per sample, the sample's own prediction counts, too.
-    """
-    from lqf.analysis import Queries
-    from lqf.analysis.by_iteration import ByIteration
-
-    if validation is None and isinstance(analysis.method, ByIteration):
-        validation = Queries.of(analysis.images)
-    return analysis.information(validation)
 
 
 def by_information(fitted: Fitted, values: Tensor) -> list[dict[str, Any]]:
