@@ -92,7 +92,7 @@ def _without(c: Tensor, r: Tensor, e: Tensor, leaves: Tensor) -> tuple[Tensor, T
     """C, R and e of the problem without the rows that leave (a mask)."""
     d, k = leaves.nonzero()[:, 0], (~leaves).nonzero()[:, 0]
     across = c[d][:, k]
-    x = torch.cholesky_solve(torch.cat([across, e[d]], 1), torch.linalg.cholesky(c[d][:, d]))
+    x = torch.linalg.solve(c[d][:, d], torch.cat([across, e[d]], 1))
     x, of_e = x[:, : len(k)], x[:, len(k) :]
     return c[k][:, k] - across.T @ x, r[:, k] - r[:, d] @ x, e[k] - across.T @ of_e
 

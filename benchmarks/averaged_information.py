@@ -1,0 +1,101 @@
+"""How near the kernel averaged over the outputs comes to exact information, and to the order in which images leave.
+
+    python benchmarks/averaged_information.py DATA [--classes 6] [--per-class 10] [--size 64] [--decays 5,300 0.3,10]
+
+DATA is a folder with train/ and test/. A small problem is solved densely, so that information and refits are exact;
+beside that, the same problem is asked as if it had been solved by PCG: information on the training images, and who
+leaves first, both by the averaged kernel. Rank correlation with the exact values, and test errors (exact refits) after
+half of the training images have left.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from hardware import hardware, write
+from loo_bias import Labelled, pictures
+from torch import Tensor
+
+from lqf import LQFClassifier
+from lqf.analysis.curve import kept
+from lqf.device import resolve_device
+from lqf.targets import error_rate
+
+DROPPED = 0.5
+DRAWS = 20
+
+
+def ranks_agree(a: Tensor, b: Tensor) -> float:
+    """Spearman's correlation."""
+    return float(np.corrcoef(*(t.argsort().argsort().double().numpy() for t in (a, b)))[0, 1])
+
+
+def measured(train: Labelled, test: Labelled, args: Any, decays: dict[str, float]) -> dict[str, Any]:
+    """One problem, with its own weight decays or given ones."""
+    common = {"weights": args.weights, "size": args.size, "pooling": args.pooling, "device": args.device}
+    model = LQFClassifier(args.backbone, solver="dense", views="none", **common, **decays).fit(*train)
+    exact, solved = model.analyse(*train), model.analyse(*train, method="pcg")
+    estimated, truth, tested = solved.information().values, exact.information().values, exact.queries(*test)
+
+    def error(order: Tensor) -> float:
+        return error_rate(exact.method.refitted(tested, kept(exact.units, order, DROPPED)), tested.labels)
+
+    generator = torch.Generator().manual_seed(0)
+    random = [error(torch.randperm(len(train[0]), generator=generator)) for _ in range(DRAWS)]
+    return {
+        "decays": {k: model.report_[k] for k in ("weight_decay", "body_weight_decay") if k in model.report_} | decays,
+        "rank_correlation": ranks_agree(estimated, truth),
+        "sum_over_exact": float(estimated.sum() / truth.sum()),
+        "error_without_half": {
+            "random": float(np.mean(random)),
+            "random_deviation": float(np.std(random, ddof=1)),
+            "least, exact": error(exact.leaving()),
+            "least, averaged kernel": error(solved.leaving()),
+            "least, exact, ranked once": error(truth.argsort(stable=True)),
+        },
+    }
+
+
+def main() -> None:
+    """Measure and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--weights")
+    parser.add_argument("--classes", type=int, default=6)
+    parser.add_argument("--per-class", type=int, default=10)
+    parser.add_argument("--size", type=int, default=64)
+    parser.add_argument("--pooling", default="avg")
+    parser.add_argument("--decays", nargs="*", default=[], help="pairs HEAD,BODY beside the automatic ones")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--name", default="averaged_information")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    generator = np.random.default_rng(0)
+    every = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())
+    names = sorted(generator.permutation(every)[: args.classes].tolist())
+    train = pictures(args.data / "train", names, args.per_class, generator)
+    test = pictures(args.data / "test", names, None, generator)
+    cases: list[dict[str, float]] = [{}]
+    cases += [
+        dict(zip(("weight_decay", "body_weight_decay"), map(float, d.split(",")), strict=True)) for d in args.decays
+    ]
+    found = []
+    for decays in cases:
+        found.append(measured(train, test, args, decays))
+        print(found[-1], flush=True)
+    result = {
+        "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.pooling} pooling",
+        "problem": f"{len(names)} classes, {len(train[0])} training, {len(test[0])} test images",
+        "cases": found,
+        "hardware": hardware(resolve_device(args.device)),
+    }
+    print(write(args.name, result, args.out))
+
+
+if __name__ == "__main__":
+    main()
