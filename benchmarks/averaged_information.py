@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from hardware import hardware, write
-from loo_bias import Labelled, pictures
+from loo_bias import Labelled, pictures, some_classes
 from torch import Tensor
 
 from lqf import LQFClassifier
@@ -76,8 +76,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     generator = np.random.default_rng(0)
-    every = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())
-    names = sorted(generator.permutation(every)[: args.classes].tolist())
+    names = some_classes(args.data, args.classes, generator)
     train = pictures(args.data / "train", names, args.per_class, generator)
     test = pictures(args.data / "test", names, None, generator)
     cases: list[dict[str, float]] = [{}]

@@ -25,6 +25,12 @@ from lqf.settings import CHOICES
 Labelled = tuple[list[Path], list[str]]
 
 
+def some_classes(data: Path, most: int | None, generator: np.random.Generator) -> list[str]:
+    """At most so many random classes of a data set."""
+    every = sorted(p.name for p in (data / "train").iterdir() if p.is_dir())
+    return sorted(generator.permutation(every)[:most].tolist())
+
+
 def pictures(folder: Path, names: list[str], most: int | None, generator: np.random.Generator) -> Labelled:
     """Paths and labels of at most so many random images of each class."""
     paths, labels = [], []
@@ -56,13 +62,12 @@ def main() -> None:
     parser.add_argument("--name", default="loo_bias")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    classes = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())
     runs: dict[str, dict[str, Any]] = {"closed-form head": {"solver": "head"}}
     runs |= {point: {"solver": "dense", "head": point} for point in CHOICES["head"]}
     wrong: dict[str, dict[str, list[bool]]] = {run: {"loo": [], "test": []} for run in runs}
     for draw in range(args.draws):
         generator = np.random.default_rng(draw)
-        names = sorted(generator.permutation(classes)[: args.classes].tolist())
+        names = some_classes(args.data, args.classes, generator)
         few = pictures(args.data / "train", names, args.per_class, generator)
         x, y = pictures(args.data / "test", names, None, generator)
         for run, options in runs.items():

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from hardware import hardware, write
-from loo_bias import Labelled, pictures
+from loo_bias import Labelled, pictures, some_classes
 
 from lqf import LQFClassifier
 from lqf.device import resolve_device
@@ -47,8 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     generator = np.random.default_rng(0)
-    every = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())
-    names = sorted(generator.permutation(every)[: args.classes].tolist())
+    names = some_classes(args.data, args.classes, generator)
     train = pictures(args.data / "train", names, args.per_class, generator)
     validation, test = halves(pictures(args.data / "test", names, None, generator))
     common = {"size": args.size, "weights": args.weights, "device": args.device, "pooling": args.pooling}

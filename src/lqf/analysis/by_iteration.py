@@ -22,7 +22,7 @@ from lqf.analysis.queries import Queries
 from lqf.analysis.rebuild import Rebuilt
 from lqf.analysis.refit import Refit, body_of, residuals_of
 from lqf.analysis.responses import Responses, Side
-from lqf.analysis.surrogate import PROBES, SURROGATE, Surrogate, sketched_information
+from lqf.analysis.surrogate import AVERAGED, PROBES, SURROGATE, Surrogate, sketched_information
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.iterate import Iterate
@@ -36,7 +36,6 @@ from lqf.solution import Level, Solution
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
-OWN = "by the kernel averaged over the outputs, its leverages scaled to their sum by random probes"
 SKETCH_TOL = 1e-2
 """Of solves for random sums of many outputs, whose own randomness is a quarter of every value."""
 
@@ -108,7 +107,7 @@ class ByIteration:
         On the training samples, where what a unit does to itself does not count, by the averaged kernel.
         """
         if queries is None:
-            return Answer(self._surrogate.information(self._e, units), "estimated", f"{self.note}; {OWN}")
+            return Answer(self._surrogate.information(self._e, units), "estimated", f"{self.note}; {AVERAGED}")
         side, seed = self._side(queries), self.rebuilt.fit.settings.seed
         found = sketched_information(self._rough, side, self._estimated(units), units, seed)
         note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"

@@ -21,7 +21,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lqf.analysis.leaving import order_of_leaving
+from lqf.analysis.leaving import order_of_leaving, squared_changes
 from lqf.analysis.units import Units
 from lqf.kernel_ridge import KernelRidge
 from lqf.loo import average_views
@@ -106,13 +106,9 @@ class Exact:
         """(U,) Σ over images of ‖f − f₋S‖², from pieces of P; with the samples they belong to, where these are
         training samples: the effect of a unit on its own members does not count.
         """
-        left_out, total = self.left_out(units), torch.zeros(len(units), dtype=torch.float64)
-        for p, samples in responses:
-            squared = self.effects(p, left_out, units).square().sum(-1).cpu()  # (U, Q)
-            if samples is not None:
-                squared[units.member[samples], torch.arange(len(samples))] = 0
-            total += squared.sum(1)
-        return total
+        width = 1 if self.shared else self.n_outputs
+        pieces = ((p, None if s is None else units.member[s].repeat_interleave(width)) for p, s in responses)
+        return squared_changes(pieces, self.left_out(units), units)
 
     def own_responses(self, at_once: int = 64) -> Iterator[tuple[Tensor, Tensor]]:
         """P of the training samples themselves, each through its own head, in pieces, with their numbers."""

@@ -12,6 +12,9 @@ so that all steps together cost about as much as one factorisation.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
+
 import torch
 from torch import Tensor
 
@@ -107,19 +110,31 @@ def _information(c: Tensor, r: Tensor, e: Tensor, member: Tensor, owner: Tensor 
     left_out = torch.empty_like(e)
     for rows in by_size(member.repeat_interleave(each).to(c.device), len(e)):
         left_out[rows] = torch.linalg.solve(c[rows[:, :, None], rows[:, None, :]], e[rows])
-    left_out = left_out.view(n, each, -1)
-    at_once = max(1, ENTRIES // (n * left_out.shape[2]))
+    at_once = max(1, ENTRIES // (n * e.shape[1]))
     here = Units(tuple(map(str, range(int(member.max()) + 1))), member, tuple(map(str, range(n))))
-    total = c.new_zeros(len(here))
-    for at in range(0, len(r), at_once):
-        piece = r[at : at + at_once].view(-1, n, each)
-        squared = here.add_up(torch.einsum("qnv,nvk->nqk", piece, left_out)).square().sum(2)  # (U, Q)
+    owners = repeat(None) if owner is None else owner.split(at_once)
+    return squared_changes(zip(r.split(at_once), owners, strict=False), left_out, here)
+
+
+def squared_changes(pieces: Iterable[tuple[Tensor, Tensor | None]], left_out: Tensor, units: Units) -> Tensor:
+    """(U,) Σ over images of ‖Σ_T p_T e_T^loo‖² for every unit T.
+
+    Args:
+        pieces: responses (Q, m) of some outputs to the m rows, and the units (Q,) that these outputs belong to, −1 for
+            none: what a unit does to itself does not count. None: they are those of other images.
+        left_out: (m, k) residuals of the rows, each unit left out in turn.
+        units: of the samples, which have equally many rows each.
+    """
+    n, total = len(units.ids), torch.zeros(len(units), dtype=torch.float64)
+    left_out = left_out.reshape(n, -1, left_out.shape[1])
+    for p, owner in pieces:
+        change = torch.einsum("qnv,nvk->nqk", p.reshape(len(p), n, -1), left_out)
+        squared = units.add_up(change).square().sum(2).cpu()  # (U, Q)
         if owner is not None:
-            mine = owner[at : at + at_once].to(c.device)
-            known = (mine >= 0).nonzero()[:, 0]
-            squared[mine[known], known] = 0
+            known = (owner >= 0).nonzero()[:, 0]
+            squared[owner[known], known] = 0
         total += squared.sum(1)
-    return total.cpu()
+    return total
 
 
 def _check_memory(rows: int, answers: int, device: torch.device) -> None:

@@ -24,6 +24,9 @@ TRACE_PROBES = 8
 PROBES = 32
 """Random sums of all validation outputs by which information is sketched."""
 
+AVERAGED = (
+    f"by the kernel averaged over the outputs, whose leverages add up to what {TRACE_PROBES} random probes measure"
+)
 SURROGATE = f"leverages by the kernel averaged over the outputs, their sum by {TRACE_PROBES} random probes"
 
 

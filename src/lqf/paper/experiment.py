@@ -123,6 +123,7 @@ class Summary:
         draw: onto an empty matplotlib Figure; None: no picture.
         notes: sentences below the table.
         size: of the picture, in inches.
+        dpi: pixels per inch; fewer where it shows many photographs, which a PNG hardly compresses.
     """
 
     values: dict[str, Any]
@@ -130,6 +131,7 @@ class Summary:
     draw: Callable[[Any], None] | None = None
     notes: tuple[str, ...] = ()
     size: tuple[float, float] = field(default=(7.0, 4.0))
+    dpi: int = 150
 
 
 class Experiment(Protocol):

@@ -20,7 +20,7 @@ from lqf.analysis import Analysis, Information, Queries
 from lqf.analysis.curve import kept
 from lqf.analysis.leaving import STEPS
 from lqf.analysis.responses import Responses
-from lqf.analysis.surrogate import TRACE_PROBES, Surrogate
+from lqf.analysis.surrogate import AVERAGED, TRACE_PROBES, Surrogate
 from lqf.analysis.units import Units
 from lqf.data import Images, with_views
 from lqf.paper.exact import Ours
@@ -36,7 +36,6 @@ TOL = 1e-2
 """Relative residual of every solution here, measured by exact passes."""
 PROBE_TOL, PROBE_PRODUCTS = 0.1, 48
 """Of the random probes that measure the sum of all leverages, and products after which each ends in any case."""
-NOTE = f"by the kernel averaged over the outputs, whose leverages add up to what {TRACE_PROBES} random probes measure"
 
 FITTED: dict[str, Any] = {**LQF, "tol": TOL, "max_passes": 100}
 """What every fit here is told, but for its solver."""
@@ -156,7 +155,7 @@ class BySolves:
         """By the kernel averaged over the outputs."""
         cross = self._kernel(validation)
         values = self._surrogate.information(self._e, self.units, cross)
-        return Information(values, None, self.units, "estimated", NOTE)
+        return Information(values, None, self.units, "estimated", AVERAGED)
 
     def leaving(self, validation: Images, *, most: bool) -> Tensor:
         """Estimated, by the kernel averaged over the outputs."""

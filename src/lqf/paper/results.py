@@ -30,7 +30,7 @@ def picture(summary: Summary) -> bytes | None:
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=summary.size, dpi=150, layout="constrained")
+    figure = Figure(figsize=summary.size, dpi=summary.dpi, layout="constrained")
     summary.draw(figure)
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})

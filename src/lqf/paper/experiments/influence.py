@@ -48,6 +48,7 @@ def summarise(results: Results) -> Summary:
             *(f"{name}: {_how(r)}" for name, r in results_of.items()),
         ),
         size=(12.0, 1.2 * lines + 0.6 * len(rows)),
+        dpi=100,
     )
 
 
