@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from cases import every_network, images, network
 from dense import jacobian
+from lqf.fast import FastLinearization
 from lqf.layers import Tape
 from lqf.linearize import Linearization
 
@@ -56,3 +57,11 @@ def test_subclasses_are_checked_not_trusted(kind: type[nn.Conv2d], others: tuple
     assert tape.others == others
     u = torch.randn_like(net(x))
     torch.testing.assert_close(per_sample(tape, x, u), torch.einsum("bo,bod->bd", u, jacobian(body, x)))
+
+
+def test_a_fast_body_is_refused() -> None:
+    """On a GPU its layers are merged; a tape of it would leave their weights out of the rules."""
+    x = images()
+    fast = FastLinearization(Linearization(network("convnet")), x.dtype, x[:2])
+    with pytest.raises(TypeError, match="exact"):
+        Tape(fast, x)

@@ -201,7 +201,7 @@ class Tape:
     """Records a and g for every layer with a rule; `others` are the linearised weights that no rule covers.
 
     Args:
-        body: what is linearised.
+        body: what is linearised, not a fast version of it.
         example: a small batch; layers whose class only derives from a known one are checked on it, and their weights go
             to `others` when the rule does not reproduce their output. So do weights that the forward pass never uses
             through their layer.
@@ -213,6 +213,8 @@ class Tape:
     others: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        if not self.body.layers_as_written:
+            raise TypeError("a fast body merges layers, and its tape would miss them; record the exact one")
         names = set(self.body.layout.names)
         found = [lay for n, m in self.body.module.named_modules() if (lay := _layer_for(n, m, names))]
         self.layers = found

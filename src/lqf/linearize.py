@@ -71,6 +71,9 @@ class Linearization:
         torch.Size([5, 2])
     """
 
+    layers_as_written = True
+    """Whether the module still runs layer by layer, so that hooks see what each of them is given."""
+
     def __init__(self, module: nn.Module, names: Sequence[str] | None = None):
         if any(m.training for m in module.modules()):
             raise LQFError("a module is linearised in eval mode; call `module.eval()` first")

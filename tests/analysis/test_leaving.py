@@ -132,15 +132,15 @@ def test_the_averaged_kernel_with_other_images_is_the_mean_over_signs() -> None:
     analysis = classifier(solver="pcg", loo="none", **FIXED).fit(x, y).analyse(x)
     method = analysis.method
     assert isinstance(method, ByIteration)
-    side = method._side(analysis.queries(data(4, seed=7)[0]))
+    problem, side = method.rebuilt.problem, method._side(analysis.queries(data(4, seed=7)[0]))
     signs = torch.tensor([[1.0, 1, -1], [-1, 1, 1]])
-    whole = body_cross(method.problem, side.inputs, budget=1 << 28).view(4, 3, N, 3)
+    whole = body_cross(problem, side.inputs, budget=1 << 28).view(4, 3, N, 3)
     mean = torch.einsum("rc,qcnd,rd->qn", signs.to(whole), whole, signs.to(whole)) / 6
     for budget in (1 << 28, 1 << 12):
-        torch.testing.assert_close(body_cross(method.problem, side.inputs, signs, budget=budget), mean)
-    omega = method.problem.ridge.body / method.problem.ridge.head
+        torch.testing.assert_close(body_cross(problem, side.inputs, signs, budget=budget), mean)
+    omega = problem.ridge.body / problem.ridge.head
     head = torch.ones(4, N) + side.features @ method.rebuilt.features.T
-    found = averaged_cross(method.problem, method.rebuilt.features, side, signs, budget=1 << 28)
+    found = averaged_cross(problem, method.rebuilt.features, side, signs, budget=1 << 28)
     torch.testing.assert_close(found, head.double() + mean / omega)
 
 

@@ -117,14 +117,11 @@ class ByIteration:
         """(U,) the order in which units leave, estimated by the kernel averaged over the outputs."""
         cross = None
         if queries is not None:
-            kernels, budget, progress = (
-                self._kernels,
-                available_bytes(self.rebuilt.fit.device) // 4,
-                self.responses.progress,
-            )
+            made, kernels = self.rebuilt, self._kernels
             assert kernels.signs is not None
-            side, features = self._side(queries), self.rebuilt.features
-            cross = averaged_cross(self.problem, features, side, kernels.signs, budget=budget, progress=progress)
+            budget, progress = available_bytes(made.fit.device) // 4, self.responses.progress
+            side = self._side(queries)
+            cross = averaged_cross(made.problem, made.features, side, kernels.signs, budget=budget, progress=progress)
         return self._surrogate.leaving(self._e, units, cross, most=most, steps=steps)
 
     def what_if(self, queries: Queries, change: Change) -> Answer:

@@ -52,6 +52,8 @@ class FastLinearization(Linearization):
         say: told why, where recording or compilation fails and plain passes are used instead.
     """
 
+    layers_as_written = False
+
     def __init__(
         self,
         exact: Linearization,

@@ -154,7 +154,7 @@ class Posed:
         kernels, side = self.averaged, self.side(images)
         assert kernels.signs is not None
         return averaged_cross(
-            self.measured,
+            self.problem,
             self.pooled.features,
             side,
             kernels.signs,
