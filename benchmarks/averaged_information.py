@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from hardware import hardware, write
-from loo_bias import Labelled, pictures, some_classes
+from subset import Labelled, subset
 from torch import Tensor
 
 from lqf import LQFClassifier
@@ -76,9 +76,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     generator = np.random.default_rng(0)
-    names = some_classes(args.data, args.classes, generator)
-    train = pictures(args.data / "train", names, args.per_class, generator)
-    test = pictures(args.data / "test", names, None, generator)
+    train, test = subset(args.data, args.classes, args.per_class, generator)
     cases: list[dict[str, float]] = [{}]
     cases += [
         dict(zip(("weight_decay", "body_weight_decay"), map(float, d.split(",")), strict=True)) for d in args.decays
@@ -89,7 +87,7 @@ def main() -> None:
         print(found[-1], flush=True)
     result = {
         "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.pooling} pooling",
-        "problem": f"{len(names)} classes, {len(train[0])} training, {len(test[0])} test images",
+        "problem": f"{len(set(train[1]))} classes, {len(train[0])} training, {len(test[0])} test images",
         "cases": found,
         "hardware": hardware(resolve_device(args.device)),
     }

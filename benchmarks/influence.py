@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 from hardware import hardware, write
-from loo_bias import pictures
 from peak import Measured, measured
+from subset import subset
 from torch import Tensor, nn
 
 from lqf import LQFClassifier
@@ -166,10 +166,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device, generator = resolve_device(args.device), np.random.default_rng(0)
-    classes = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())
-    names = sorted(generator.permutation(classes)[: args.classes].tolist())
-    train = pictures(args.data / "train", names, args.per_class, generator)
-    test = pictures(args.data / "test", names, None, generator)[0]
+    train, (test, _) = subset(args.data, args.classes, args.per_class, generator)
     test = [test[i] for i in generator.permutation(len(test))[: args.test]]
     common = {"size": args.size, "weights": args.weights, "device": args.device, "pooling": args.pooling}
     model = LQFClassifier(args.backbone, solver="dense", **common).fit(*train)

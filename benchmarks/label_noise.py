@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from hardware import hardware, write
-from loo_bias import pictures
+from subset import pictures
 
 from lqf import LQFClassifier
 from lqf.audit import for_cleanlab

@@ -17,29 +17,11 @@ from typing import Any
 
 import numpy as np
 from hardware import hardware, write
+from subset import subset
 
 from lqf import LQFClassifier
 from lqf.device import resolve_device
 from lqf.settings import CHOICES
-
-Labelled = tuple[list[Path], list[str]]
-
-
-def some_classes(data: Path, most: int | None, generator: np.random.Generator) -> list[str]:
-    """At most so many random classes of a data set."""
-    every = sorted(p.name for p in (data / "train").iterdir() if p.is_dir())
-    return sorted(generator.permutation(every)[:most].tolist())
-
-
-def pictures(folder: Path, names: list[str], most: int | None, generator: np.random.Generator) -> Labelled:
-    """Paths and labels of at most so many random images of each class."""
-    paths, labels = [], []
-    for name in names:
-        mine = sorted(p for p in (folder / name).iterdir() if p.is_file())
-        chosen = [mine[i] for i in generator.permutation(len(mine))[:most]]
-        paths += chosen
-        labels += [name] * len(chosen)
-    return paths, labels
 
 
 def rate(wrong: list[bool]) -> dict[str, float]:
@@ -67,9 +49,7 @@ def main() -> None:
     wrong: dict[str, dict[str, list[bool]]] = {run: {"loo": [], "test": []} for run in runs}
     for draw in range(args.draws):
         generator = np.random.default_rng(draw)
-        names = some_classes(args.data, args.classes, generator)
-        few = pictures(args.data / "train", names, args.per_class, generator)
-        x, y = pictures(args.data / "test", names, None, generator)
+        few, (x, y) = subset(args.data, args.classes, args.per_class, generator)
         for run, options in runs.items():
             common = {"size": args.size, "weights": args.weights, "device": args.device, "seed": draw}
             model = LQFClassifier(args.backbone, **common, **options)

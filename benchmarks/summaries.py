@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from hardware import hardware, write
-from loo_bias import Labelled, pictures, some_classes
+from subset import Labelled, subset
 
 from lqf import LQFClassifier
 from lqf.device import resolve_device
@@ -47,9 +47,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     generator = np.random.default_rng(0)
-    names = some_classes(args.data, args.classes, generator)
-    train = pictures(args.data / "train", names, args.per_class, generator)
-    validation, test = halves(pictures(args.data / "test", names, None, generator))
+    train, others = subset(args.data, args.classes, args.per_class, generator)
+    validation, test = halves(others)
     common = {"size": args.size, "weights": args.weights, "device": args.device, "pooling": args.pooling}
     model = LQFClassifier(args.backbone, solver=args.solver, **common).fit(*train)
     analysis = model.analyse(*train)
@@ -71,7 +70,7 @@ def main() -> None:
         print(f"least, by {name}: " + " ".join(f"{e:.1%}" for e in errors))
     result = {
         "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.pooling} pooling, solver {args.solver}",
-        "problem": f"{len(names)} classes, {len(train[0])} training, {len(validation[0])} validation images",
+        "problem": f"{len(set(train[1]))} classes, {len(train[0])} training, {len(validation[0])} validation images",
         "curve": curve.to_dict(),
         "least": least,
         "hardware": hardware(resolve_device(args.device)),
