@@ -119,9 +119,8 @@ class ByIteration:
         if queries is not None:
             made, kernels = self.rebuilt, self._kernels
             assert kernels.signs is not None
-            budget, progress = available_bytes(made.fit.device) // 4, self.responses.progress
-            side = self._side(queries)
-            cross = averaged_cross(made.problem, made.features, side, kernels.signs, budget=budget, progress=progress)
+            side, progress = self._side(queries), self.responses.progress
+            cross = averaged_cross(made.problem, made.features, side, kernels.signs, progress=progress)
         return self._surrogate.leaving(self._e, units, cross, most=most, steps=steps)
 
     def what_if(self, queries: Queries, change: Change) -> Answer:

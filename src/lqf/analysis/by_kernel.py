@@ -46,7 +46,7 @@ class ByKernel:
             problem,
             rebuilt.features,
             rebuilt.fit.rows.groups,
-            budget=_budget(rebuilt),
+            budget=available_bytes(rebuilt.fit.device) // 4,
             progress=rebuilt.fit.progress,
         )
         ridge = kernels.factorise(problem.ridge.body / problem.ridge.head)
@@ -119,7 +119,7 @@ class ByKernel:
             return base, average_views(k, inputs.n_views)
         c = problem.model.n_outputs
         k = average_views(k, inputs.n_views)
-        body = body_cross(problem, inputs, budget=_budget(rebuilt), progress=rebuilt.fit.progress)
+        body = body_cross(problem, inputs, progress=rebuilt.fit.progress)
         body = average_views(body.view(len(inputs), -1), inputs.n_views).view(len(queries) * c, -1)
         omega = problem.ridge.body / problem.ridge.head
         return base, torch.kron(k, torch.eye(c).to(k)) + body / omega
@@ -146,11 +146,6 @@ def features(rebuilt: Rebuilt, inputs: Inputs) -> Tensor:
         out[rows] = z
     assert out is not None
     return out
-
-
-def _budget(rebuilt: Rebuilt) -> int:
-    """Bytes for the part of the Jacobian that is held at a time."""
-    return available_bytes(rebuilt.fit.device) // 4
 
 
 def _check_memory(rebuilt: Rebuilt) -> None:

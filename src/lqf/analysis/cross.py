@@ -15,6 +15,7 @@ from lqf.gram import combined, gradients, grouped, parts
 from lqf.inputs import Inputs
 from lqf.layers import Tape
 from lqf.loo import average_views
+from lqf.memory import available_bytes
 from lqf.objective import Problem
 from lqf.precision import matmul_precision
 from lqf.progress import SILENT, Progress
@@ -33,13 +34,20 @@ def head_cross(features: Tensor, training: Tensor) -> Tensor:
 
 
 def body_cross(
-    problem: Problem, queries: Inputs, signs: Tensor | None = None, *, budget: int, progress: Progress = SILENT
+    problem: Problem,
+    queries: Inputs,
+    signs: Tensor | None = None,
+    *,
+    budget: int | None = None,
+    progress: Progress = SILENT,
 ) -> Tensor:
     """⟨J_body(x)ᵀe_c, J_body(x_i)ᵀe_d⟩ in float64: (rows·C, n·C), both row-major in (row, output).
 
     With ``signs`` (R, C) the average over the outputs instead, (1/RC) Σ_r ⟨J_body(x)ᵀu_r, J_body(x_i)ᵀu_r⟩: (rows, n).
-    Other images see the mean of the heads at the point, training rows their own (see `lqf.model`).
+    Other images see the mean of the heads at the point, training rows their own (see `lqf.model`). ``budget``: bytes
+    for the part of the images' Jacobian that is held at a time; default: a quarter of what is free.
     """
+    budget = available_bytes(problem.targets.device) // 4 if budget is None else budget
     model, c = problem.model, problem.model.n_outputs
     us = torch.eye(c).to(problem.targets) if signs is None else signs.to(problem.targets)
     theirs, own = combined(problem, us, mean_head=True), combined(problem, us)
@@ -73,7 +81,13 @@ def body_cross(
 
 
 def averaged_cross(
-    problem: Problem, features: Tensor, side: Side, signs: Tensor, *, budget: int, progress: Progress = SILENT
+    problem: Problem,
+    features: Tensor,
+    side: Side,
+    signs: Tensor,
+    *,
+    budget: int | None = None,
+    progress: Progress = SILENT,
 ) -> Tensor:
     """z̃_q·z̃_i + k(x_q, x_i)/ω of other images with the training rows, averaged over views: (images, n)."""
     body = body_cross(problem, side.inputs, signs, budget=budget, progress=progress)

@@ -153,14 +153,7 @@ class Posed:
         """The averaged kernel of other images with the training rows, (images, n)."""
         kernels, side = self.averaged, self.side(images)
         assert kernels.signs is not None
-        return averaged_cross(
-            self.problem,
-            self.pooled.features,
-            side,
-            kernels.signs,
-            budget=available_bytes(self.fit.device) // 4,
-            progress=self.fit.progress,
-        )
+        return averaged_cross(self.problem, self.pooled.features, side, kernels.signs, progress=self.fit.progress)
 
     def solve(self, start: Tensor | None = None, *, tol: float | None = None) -> Solution:
         """The optimum, from the body's weights ``start`` (default: zero); its residual is measured by exact passes."""
