@@ -22,8 +22,8 @@ from torch import Tensor
 
 from lqf import LQFClassifier
 from lqf.analysis.curve import kept
-from lqf.device import resolve_device
-from lqf.targets import error_rate
+from lqf.linear.targets import error_rate
+from lqf.runtime.device import resolve_device
 
 DROPPED = 0.5
 DRAWS = 20

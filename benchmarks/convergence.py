@@ -20,14 +20,14 @@ from torch import Tensor
 from lqf import LQFClassifier
 from lqf.curvature import body_curvature
 from lqf.data import load_samples
-from lqf.device import resolve_device
-from lqf.fit import Fit
-from lqf.objective import Problem, Ridge
-from lqf.precision import matmul_precision
+from lqf.fitting.pipeline import Fit
+from lqf.linear.problem import Problem, Ridge
+from lqf.runtime.device import resolve_device
+from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
-from lqf.solution import Step, norm
 from lqf.solvers import PCG
 from lqf.solvers.cg import conjugate_gradients
+from lqf.solvers.solution import Step, norm
 
 TOL, BAR = 1e-8, 2e-2
 

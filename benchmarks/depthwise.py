@@ -24,12 +24,12 @@ import torch
 from hardware import hardware, write
 from torch import Tensor
 
-from lqf.device import resolve_device
-from lqf.fast import depthwise_kernels
-from lqf.fast.depthwise import _plain, _pull, _tangent
-from lqf.fast.depthwise_kernels import Window, kernels_for
+from lqf.fast.ops.depthwise import _plain, _pull, _tangent
 from lqf.fast.replay import cuda_graph
-from lqf.precision import matmul_precision
+from lqf.fast.triton import depthwise as depthwise_kernels
+from lqf.fast.triton.depthwise import Window, kernels_for
+from lqf.runtime.device import resolve_device
+from lqf.runtime.precision import matmul_precision
 
 Layer = tuple[int, int, int, int, int]
 LAYERS: dict[str, list[Layer]] = {  # channels, pixels, kernel, stride, how many of them

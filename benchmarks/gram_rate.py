@@ -24,13 +24,13 @@ from hardware import hardware, write
 from peak import measured
 from synthetic import opened
 
-from lqf import gram
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.device import resolve_device
-from lqf.fit import Fit
-from lqf.memory import available_bytes, human
-from lqf.precision import matmul_precision
+from lqf.fitting.pipeline import Fit
+from lqf.kernels import gram
+from lqf.runtime.device import resolve_device
+from lqf.runtime.memory import available_bytes, human
+from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solvers.planner import jacobian_bytes
 
@@ -86,7 +86,7 @@ def main() -> None:
     budget = int(args.budget * 1e9) if args.budget else jacobian_bytes(problem, m, available_bytes(device))
     reference = reference_rate(device, 8192 if device.type == "cuda" else 1536)
     products = Stopwatch(gram.add_gram, device)
-    with patch("lqf.gram.add_gram", products), measured(device) as whole:
+    with patch("lqf.kernels.gram.add_gram", products), measured(device) as whole:
         gram.body_kernel(problem, gram.every_output(problem), c, budget=budget)
     tiles = math.ceil(m / TILE)
     useful, made = m * m * d, m * m * d * (tiles + 1) / (2 * tiles)

@@ -24,14 +24,14 @@ from synthetic import repeated
 from lqf.backbones import Backbone, load_backbone
 from lqf.curvature import body_curvature
 from lqf.data import Preprocess
-from lqf.device import resolve_device
-from lqf.fast.keeping import keep_activations, release_activations
-from lqf.fit import Fit
-from lqf.memory import human
-from lqf.objective import Ridge
-from lqf.precision import matmul_precision
+from lqf.fast.cache_budget import keep_activations, release_activations
+from lqf.fitting.pipeline import Fit
+from lqf.linear.problem import Ridge
+from lqf.runtime.device import resolve_device
+from lqf.runtime.memory import human
+from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
-from lqf.solvers.reduced import Reduced
+from lqf.solvers.schur import Reduced
 
 
 def products(args: argparse.Namespace, backbone: Backbone, n: int) -> dict[str, Any]:

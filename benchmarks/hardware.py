@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lqf.hardware import hardware as machine
+from lqf.runtime.hardware import hardware as machine
 
 RESULTS = Path(__file__).parent / "results"
 

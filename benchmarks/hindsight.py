@@ -19,13 +19,13 @@ from hardware import hardware, write
 from torch import Tensor, nn
 
 from lqf.backbones import load_backbone
-from lqf.backbones.pool import find_average_pool
+from lqf.backbones.average_pool import find_average_pool
+from lqf.backbones.bilinear_pool import BilinearPool, ChannelMoment, principal_rows
 from lqf.data import Images, Preprocess, load_samples, normalize, open_images
-from lqf.device import resolve_device
-from lqf.model import with_one
-from lqf.pooling import BilinearPool, ChannelMoment, principal_rows
+from lqf.linear.model import with_one
+from lqf.linear.targets import encode
+from lqf.runtime.device import resolve_device
 from lqf.solvers import Head
-from lqf.targets import encode
 
 TARGETS = 15.0
 STRENGTHS = [10 ** (k / 2) for k in range(-6, 3)]

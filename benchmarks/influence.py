@@ -38,8 +38,8 @@ from lqf.analysis import Analysis, Queries
 from lqf.analysis.by_iteration import ByIteration
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.by_kfac import ByKFAC
-from lqf.device import resolve_device
-from lqf.precision import matmul_precision
+from lqf.runtime.device import resolve_device
+from lqf.runtime.precision import matmul_precision
 
 
 def actual_changes(exact: ByKernel, queries: Queries) -> Tensor:

@@ -31,14 +31,14 @@ from hardware import hardware, write
 from subset import pictures
 
 from lqf import LQFClassifier
-from lqf.audit import for_cleanlab
-from lqf.audit.labels import soft_margin
-from lqf.device import resolve_device
-from lqf.loo import LeaveOneOut
-from lqf.point import stratified_folds
+from lqf.analysis.audit.labels import soft_margin
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.point import stratified_folds
+from lqf.fitting.select_ridge import Judge, choose_ridge
+from lqf.linear.targets import centre, encode
+from lqf.reports.cleanlab import for_cleanlab
+from lqf.runtime.device import resolve_device
 from lqf.solvers import Head
-from lqf.targets import centre, encode
-from lqf.tune import Judge, choose_ridge
 
 SHARES = (0.1, 0.2)
 

@@ -20,7 +20,7 @@ from hardware import hardware, write
 from subset import subset
 
 from lqf import LQFClassifier
-from lqf.device import resolve_device
+from lqf.runtime.device import resolve_device
 from lqf.settings import CHOICES
 
 

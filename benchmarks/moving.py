@@ -20,10 +20,10 @@ from hardware import hardware, write
 from lqf import LQFClassifier
 from lqf.backbones import load_backbone
 from lqf.data import load_samples, open_images
-from lqf.device import resolve_device
-from lqf.paper import NLFT
-from lqf.progress import terminal_progress
+from lqf.runtime.device import resolve_device
 from lqf.settings import CHOICES
+from lqf.training.finetune import NLFT
+from lqf.utils.progress import terminal_progress
 
 KEPT = ("n", "solver", "pooling", "views", "moved", "loo_error", "loo_level", "loo_note", "relative_residual", "passes")
 

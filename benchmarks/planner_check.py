@@ -23,13 +23,13 @@ from synthetic import opened
 from lqf.backbones import load_backbone
 from lqf.curvature.preconditioner import draws_for
 from lqf.data import Preprocess
-from lqf.device import resolve_device
 from lqf.errors import LQFError
-from lqf.fast.keeping import keep_activations
-from lqf.fit import Fit
-from lqf.iterate import Iterate
-from lqf.memory import available_bytes, human
-from lqf.objective import Ridge
+from lqf.fast.cache_budget import keep_activations
+from lqf.fitting.iterate import Iterate
+from lqf.fitting.pipeline import Fit
+from lqf.linear.problem import Ridge
+from lqf.runtime.device import resolve_device
+from lqf.runtime.memory import available_bytes, human
 from lqf.settings import Settings
 from lqf.solvers import Dense
 from lqf.solvers.planner import cost_dense, cost_pcg, plan

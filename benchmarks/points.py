@@ -16,9 +16,9 @@ from typing import Any
 from hardware import hardware, write
 
 from lqf import LQFClassifier
-from lqf.device import resolve_device
-from lqf.progress import terminal_progress
+from lqf.runtime.device import resolve_device
 from lqf.settings import CHOICES
+from lqf.utils.progress import terminal_progress
 
 
 def main() -> None:

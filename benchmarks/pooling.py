@@ -23,13 +23,13 @@ from torch import Tensor
 from torch.func import jvp, vjp
 
 from lqf.backbones import Backbone, load_backbone
-from lqf.backbones.pool import find_average_pool, with_bilinear_pool
+from lqf.backbones.average_pool import find_average_pool, with_bilinear_pool
+from lqf.backbones.bilinear_pool import covariance_root
+from lqf.backbones.matrix_root import matrix_inverse, matrix_root
 from lqf.fast import FastLinearization
-from lqf.linearize import Linearization
-from lqf.matrix_root import matrix_inverse, matrix_root
-from lqf.memory import human
-from lqf.pooling import covariance_root
-from lqf.precision import matmul_precision
+from lqf.linear.linearize import Linearization
+from lqf.runtime.memory import human
+from lqf.runtime.precision import matmul_precision
 
 WAYS = {"eigendecomposition": False, "Newton": True}
 
@@ -49,7 +49,7 @@ def root(y: Tensor, newton: bool) -> Callable[[Tensor], Tensor]:
 
     def call(maps: Tensor) -> Tensor:
         ways = {"matrix_root": matrix_root, "matrix_inverse": matrix_inverse}
-        with patch.multiple("lqf.pooling", **{n: partial(f, newton=newton) for n, f in ways.items()}):
+        with patch.multiple("lqf.backbones.bilinear_pool", **{n: partial(f, newton=newton) for n, f in ways.items()}):
             return covariance_root(maps)
 
     return call

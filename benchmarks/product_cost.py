@@ -26,8 +26,8 @@ from torch.func import functional_call, jvp, vjp
 
 from lqf.backbones import load_backbone
 from lqf.fast import FastLinearization
-from lqf.linearize import Linearization
-from lqf.precision import matmul_precision
+from lqf.linear.linearize import Linearization
+from lqf.runtime.precision import matmul_precision
 
 Functions = dict[str, Callable[[], object]]
 TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}

@@ -18,7 +18,7 @@ from hardware import hardware, write
 from subset import Labelled, subset
 
 from lqf import LQFClassifier
-from lqf.device import resolve_device
+from lqf.runtime.device import resolve_device
 
 
 def halves(test: Labelled) -> tuple[Labelled, Labelled]:

@@ -25,12 +25,12 @@ from synthetic import labels_of, pictures
 
 from lqf.backbones import Backbone, load_backbone
 from lqf.data import Images, Preprocess, load_samples, open_images
-from lqf.device import resolve_device
-from lqf.fit import Fit
-from lqf.paper import NLFT
-from lqf.progress import terminal_progress
+from lqf.fitting.pipeline import Fit
+from lqf.linear.targets import error_rate
+from lqf.runtime.device import resolve_device
 from lqf.settings import Settings
-from lqf.targets import error_rate
+from lqf.training.finetune import NLFT
+from lqf.utils.progress import terminal_progress
 
 Run = dict[str, Any]
 

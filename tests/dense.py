@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.func import jacrev
 
-from lqf.linearize import Linearization
-from lqf.model import with_one
-from lqf.objective import Problem
+from lqf.linear.linearize import Linearization
+from lqf.linear.model import with_one
+from lqf.linear.problem import Problem
 
 
 def jacobian(body: Linearization, x: Tensor) -> Tensor:

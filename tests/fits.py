@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from dense import jacobian
 from lqf import LQFClassifier
 from lqf.data import Preprocess, load_samples, open_images
-from lqf.fit import Fit
-from lqf.model import with_one
-from lqf.objective import Problem, Ridge
+from lqf.fitting.pipeline import Fit
+from lqf.linear.model import with_one
+from lqf.linear.problem import Problem, Ridge
 
 CPU = torch.device("cpu")
 FIXED = {"weight_decay": 0.1, "body_weight_decay": 0.2}

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from cases import images, network
 from lqf.data import Preprocess, load_samples, open_images
-from lqf.inputs import Inputs
-from lqf.linearize import Linearization
-from lqf.model import LinearModel
-from lqf.objective import Problem, Ridge
-from lqf.targets import centre, encode, n_outputs
+from lqf.linear.inputs import Inputs
+from lqf.linear.linearize import Linearization
+from lqf.linear.model import LinearModel
+from lqf.linear.problem import Problem, Ridge
+from lqf.linear.targets import centre, encode, n_outputs
 
 
 def inputs_of(x: Tensor, labels: Tensor, *, batch_size: int = 3, dtype: torch.dtype = torch.float64) -> Inputs:

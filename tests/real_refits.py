@@ -11,8 +11,8 @@ from torch import Tensor
 from dense import ridge_matrix, rows
 from fits import brute_outputs
 from lqf import LQFClassifier
-from lqf.objective import Problem
-from lqf.targets import encode
+from lqf.linear.problem import Problem
+from lqf.linear.targets import encode
 
 
 def solve(problem: Problem, weights: Tensor | None = None, targets: Tensor | None = None) -> Tensor:

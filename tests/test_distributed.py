@@ -15,12 +15,12 @@ from cli.conftest import TINY, paint
 from fits import convnet, pictures
 from launches import by_agent, torchrun
 from lqf import LQFClassifier
-from lqf.checkpoint import Checkpoint
 from lqf.cli import main
-from lqf.curvature.signs import random_signs
-from lqf.distributed import ALONE, World, joined, launched
+from lqf.curvature.random_signs import random_signs
 from lqf.errors import LQFError
-from lqf.solvers.reduced import Reduced
+from lqf.fitting.checkpoint import Checkpoint
+from lqf.runtime.distributed import ALONE, World, joined, launched
+from lqf.solvers.schur import Reduced
 
 FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}
 CASES: dict[str, dict[str, Any]] = {
@@ -44,7 +44,7 @@ def fit(case: str, world: World = ALONE) -> dict[str, Any]:
     common = {"size": 10, "views": "none", "device": "cpu", "dtype": "float64", "batch_size": 5}
     options = {"backbone": convnet(), **common, **CASES[case]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lqf.choose_views.GAIN", -9.0)  # what `auto` tries is kept
+        patch.setattr("lqf.fitting.select_views.GAIN", -9.0)  # what `auto` tries is kept
         model = LQFClassifier(**options).fit(*pictures(N), world=world)
     fitted, report = model.fitted_, model.report_
     return {

@@ -16,7 +16,7 @@ from torch import nn
 from fits import FIXED, classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier, storage
 from lqf.errors import LQFError
-from lqf.fitted import Fitted
+from lqf.fitting.fitted_model import Fitted
 
 X, Y = data(15)
 NEW = data(7, seed=3)[0]

@@ -14,9 +14,6 @@ from torch import nn
 from lqf import storage
 from lqf.analysis import Analysis, Influence, Information, WhatIf, open_training
 from lqf.backbones import load_backbone
-from lqf.batch import usual_rows
-from lqf.calibration import probabilities
-from lqf.checkpoint import Checkpoint
 from lqf.data import (
     Images,
     Preprocess,
@@ -27,18 +24,21 @@ from lqf.data import (
     open_images,
     open_shard,
 )
-from lqf.device import computing, resolve_device
-from lqf.distributed import ALONE, World
 from lqf.errors import LQFError
-from lqf.fit import Fit
-from lqf.fitted import Fitted
-from lqf.loo import LeaveOneOut
-from lqf.progress import SILENT, Progress
+from lqf.evaluation.calibration import probabilities
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.checkpoint import Checkpoint
+from lqf.fitting.fitted_model import Fitted
+from lqf.fitting.pipeline import Fit
+from lqf.linear.batch import usual_rows
+from lqf.linear.targets import class_scores, decide
+from lqf.runtime.device import computing, resolve_device
+from lqf.runtime.distributed import ALONE, World
 from lqf.settings import Settings
-from lqf.targets import class_scores, decide
+from lqf.utils.progress import SILENT, Progress
 
 if TYPE_CHECKING:
-    from lqf.audit import Audit
+    from lqf.analysis.audit import Audit
 
 
 class LQFClassifier:
@@ -69,7 +69,7 @@ class LQFClassifier:
     Attributes:
         classes_: (n_classes,) class names or labels.
         report_: what the fit did: solver, weight decay, residual, leave-one-out error, times.
-        fitted_: the model itself (`lqf.fitted.Fitted`).
+        fitted_: the model itself (`lqf.fitting.fitted_model.Fitted`).
         analysis_: what `analyse` opened last; None: nothing yet.
     """
 
@@ -215,9 +215,9 @@ class LQFClassifier:
             checkpoint: file in which a long solve keeps what it has reached; it stays until you delete it, so that a
                 model that could not be saved is not lost.
             resume: continue from that file.
-            progress: where to report, e.g. `lqf.progress.terminal_progress()`.
+            progress: where to report, e.g. `lqf.utils.progress.terminal_progress()`.
             world: the processes that share the work, all of which call this with the same arguments
-                (`lqf.distributed.joined`); default: this one alone.
+                (`lqf.runtime.distributed.joined`); default: this one alone.
         """
         settings, device = self._settings(), world.device or resolve_device(self.device)
         _check_solver(settings, world)
@@ -365,7 +365,7 @@ class LQFClassifier:
             similar: least cosine of near-duplicates.
             progress: where to report.
         """
-        from lqf.audit import audit
+        from lqf.analysis.audit import audit
 
         self._model()
         fresh = self.analysis_ is None or train is not None

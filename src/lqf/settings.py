@@ -34,15 +34,15 @@ class Settings:
         views: the fixed views of every image, in training and in predictions: "none", its centre; "flip", that and its
             mirror image; "five" and "ten" crops; "resized", centre, mirror image and two random resized crops, always
             the same ones of the same image; "auto" keeps the mirror image where leave-one-out says that it helps
-            (`lqf.choose_views`).
+            (`lqf.fitting.select_views`).
         pooling: how the last feature map becomes features: "avg", its mean; "bilinear", the root of its covariance
-            (`lqf.pooling`); "auto" tries both with the closed-form head and keeps the better one by leave-one-out.
-            Networks that do not end in an average keep their own pooling.
+            (`lqf.backbones.bilinear_pool`); "auto" tries both with the closed-form head and keeps the better one by
+            leave-one-out. Networks that do not end in an average keep their own pooling.
         pool_channels: to so many principal channels bilinear pooling reduces the map; k make k(k+1)/2 features.
         linearize_reduction: whether that reduction changes with the network's weights, or stays.
         weight_decay: λ = μ/N of the head (and of the body, where it has none of its own), or "auto": by leave-one-out.
         body_weight_decay: λ of the body, or "auto".
-        head: the head at the linearisation point (see `lqf.point`).
+        head: the head at the linearisation point (see `lqf.fitting.point`).
         form: "centred" penalises the head around zero, with two ridge strengths; "w0" is the single λ around w0.
         linearize: "all", or the first stage of the backbone whose weights may change.
         relinearize: how many times the network is moved to its solution, w0 + δ, and linearised and solved again there.

@@ -27,12 +27,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from lqf.backbones import Backbone, rebuild_backbone
-from lqf.backbones.moved import is_moved, state_of
-from lqf.backbones.pool import reduction_of
+from lqf.backbones.average_pool import reduction_of
+from lqf.backbones.state import is_moved, state_of
 from lqf.data import Preprocess
 from lqf.errors import LQFError
-from lqf.fitted import Fitted, TrainingTable
-from lqf.loo import LeaveOneOut
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.fitted_model import Fitted, TrainingTable
 
 FORMAT = "lqf-model"
 VERSION = 1

@@ -10,8 +10,8 @@ from fits import FIXED, classifier, convnet, data, pictures
 from lqf import LQFClassifier
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.changed_head import ChangedHead
-from lqf.analysis.many import solve_many
-from lqf.kernel_ridge import KernelRidge
+from lqf.kernels.ridge import KernelRidge
+from lqf.solvers.block_cg import solve_many
 from real_refits import Refitted, relative
 
 TOL = 1e-3

@@ -15,7 +15,7 @@ from cli.conftest import TINY
 from lqf.cli.app import COMMANDS
 from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.output import duration, plain, shortened
-from lqf.progress import terminal_progress
+from lqf.utils.progress import terminal_progress
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import TINY
-from lqf.solvers.reduced import Reduced
+from lqf.solvers.schur import Reduced
 
 LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]  # a quick problem
 SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"]
@@ -72,7 +72,7 @@ def test_a_checkpoint_of_another_problem_is_refused_and_without_resume_replaced(
 
 
 def test_interrupted_before_the_first_checkpoint(lqf, photos, monkeypatch):
-    monkeypatch.setattr("lqf.fit.Fit.features", _ctrl_c)
+    monkeypatch.setattr("lqf.fitting.pipeline.Fit.features", _ctrl_c)
     called = lqf("fit", photos / "train", "-o", "run", *SOLVE, "--resume")
     assert called.code == 130
     assert "there is no checkpoint `run.checkpoint`" in called.err
@@ -86,7 +86,7 @@ def _ctrl_c(*_: object, **__: object) -> None:
 
 SUICIDE = """
 import os, signal, sys
-from lqf.checkpoint import Checkpoint
+from lqf.fitting.checkpoint import Checkpoint
 from lqf.cli import main
 save, saves = Checkpoint.save, []
 

@@ -12,9 +12,9 @@ import pytest
 from cli.conftest import Called
 from lqf.cli import paper
 from lqf.errors import LQFError
-from lqf.paper.lab import Task
-from lqf.paper.scale import QUICK, SCALES
-from lqf.paper.works import WORKS
+from lqf_paper.runner.registry import WORKS
+from lqf_paper.runner.scale import QUICK, SCALES
+from lqf_paper.runner.workspace import Task
 
 pytest.importorskip("matplotlib")
 NETWORK = ("--backbone", "mobilenet_v2", "--weights", "random", "--size", "32")
@@ -59,7 +59,7 @@ def test_several_experiments_of_which_some_cells_fail(
     assert "robustness" in first.out
     assert "lqf paper robustness --data" in Path("results/README.md").read_text()
     assert lqf(*words, "--json").json["error"].startswith("2 of 8 cells failed")
-    monkeypatch.setattr("lqf.paper.run.Run._compute", lambda *_: pytest.fail("a cell was computed"))
+    monkeypatch.setattr("lqf_paper.runner.run.Run._compute", lambda *_: pytest.fail("a cell was computed"))
     shown = lqf(*words, "--finished")
     assert shown.code == 0, shown.err
     assert "2 of 8 cells are missing; the results are those of the others" in shown.err

@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import CLASSES
 from lqf import LQFClassifier
 from lqf.cli import evaluate
-from lqf.measure import measure
+from lqf.evaluation.metrics import measure
 
 
 def test_evaluate_agrees_with_the_estimator(lqf, run, photos):

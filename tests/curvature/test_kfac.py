@@ -9,10 +9,10 @@ from torch import nn
 from cases import every_network, images, network
 from dense import jacobian
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker, eigh
+from lqf.curvature.ekfac import PRIOR, with_moments
 from lqf.curvature.kfac import Piece, kfac
-from lqf.curvature.moments import PRIOR, with_moments
-from lqf.layers import Tape
-from lqf.linearize import Linearization
+from lqf.linear.layers import Tape
+from lqf.linear.linearize import Linearization
 
 
 def exact_piece(body: Linearization, x: torch.Tensor, weights: torch.Tensor) -> Piece:

@@ -12,9 +12,9 @@ from PIL import Image
 from lqf.data import Preprocess, check_trainable, load_samples, open_images
 from lqf.data import images as images_module
 from lqf.data.augment import rectangles, windows_by_contents
-from lqf.data.memory import _cgroup, _meminfo, available_bytes, cores
 from lqf.data.parallel import in_order
 from lqf.errors import LQFError
+from lqf.runtime.memory import _cgroup, _meminfo, available_ram, cores
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ class TestMemoryOrDisk:
     def test_half_of_what_is_free_by_default(self, mixed, monkeypatch):
         needed = 6 * 3 * 32 * 32
         for free, kept in ((2 * needed, True), (2 * needed - 2, False)):
-            monkeypatch.setattr(images_module, "available_bytes", lambda free=free: free)
+            monkeypatch.setattr(images_module, "available_ram", lambda free=free: free)
             images = open_images(load_samples(mixed), Preprocess(24, 32))
             assert (images.store is not None) == kept
 
@@ -295,7 +295,7 @@ class TestProgressAndThreads:
 
 class TestMemory:
     def test_this_machine(self):
-        assert 1 << 20 < available_bytes() < 1 << 50
+        assert 1 << 20 < available_ram() < 1 << 50
         assert cores() >= 1
 
     def test_meminfo(self, tmp_path):
@@ -316,10 +316,10 @@ class TestMemory:
         assert _cgroup(str(tmp_path / "none"), str(own)) is None
 
     def test_the_container_bounds_the_machine(self, monkeypatch):
-        monkeypatch.setattr("lqf.data.memory._meminfo", lambda: 1000)
+        monkeypatch.setattr("lqf.runtime.memory._meminfo", lambda: 1000)
         for container, free in ((300, 300), (5000, 1000), (None, 1000)):
-            monkeypatch.setattr("lqf.data.memory._cgroup", lambda container=container: container)
-            assert available_bytes() == free
+            monkeypatch.setattr("lqf.runtime.memory._cgroup", lambda container=container: container)
+            assert available_ram() == free
 
     def test_version_1(self, tmp_path):
         own = tmp_path / "self"

@@ -209,7 +209,7 @@ class TestDatasets:
         assert load_samples(Pairs(pixels, [None] * 6), list("ababab")).classes == ("a", "b")
 
     def test_what_does_not_fit_in_memory_is_read_again(self, pixels, monkeypatch):
-        monkeypatch.setattr(arrays_module, "available_bytes", lambda: 2 * 3 * pixels[0].nbytes)
+        monkeypatch.setattr(arrays_module, "available_ram", lambda: 2 * 3 * pixels[0].nbytes)
         data = Pairs(pixels, [0, 1] * 3)
         images = open_images(load_samples(data), SMALL)
         assert data.reads == [1, 1, 1, 2, 2, 2]
@@ -221,7 +221,7 @@ class TestDatasets:
                 self.reads[i] += 1
                 return self.images[i] // 2 + self.reads[i], self.labels[i]
 
-        monkeypatch.setattr(arrays_module, "available_bytes", lambda: 0)
+        monkeypatch.setattr(arrays_module, "available_ram", lambda: 0)
         images = open_images(load_samples(Noisy(pixels, [0, 1] * 3)), SMALL, memory_bytes=0)
         with pytest.raises(LQFError, match="random transforms"):
             images.batch([0])

@@ -5,7 +5,7 @@ from torch import nn
 
 from cases import images, network
 from lqf.fast.engine import in_range
-from lqf.linearize import Linearization
+from lqf.linear.linearize import Linearization
 
 
 def test_activations_beyond_the_range_of_a_type_are_seen() -> None:

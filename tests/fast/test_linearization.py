@@ -8,9 +8,9 @@ from cases import every_network, images, network
 from lqf.backbones import load_backbone
 from lqf.fast import FastLinearization
 from lqf.fast.capture import Captured, merge_equal
-from lqf.fast.pointwise import as_products
-from lqf.fast.vectors import Tangents
-from lqf.linearize import Linearization
+from lqf.fast.ops.pointwise import as_products
+from lqf.fast.tangents import Tangents
+from lqf.linear.linearize import Linearization
 
 TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.3, torch.float16: 0.05}
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lqf.fast.replay import Bound, Replayed
-from lqf.precision import matmul_precision, tf32
+from lqf.runtime.precision import matmul_precision, tf32
 
 
 def test_another_shape_or_precision_is_recorded_anew() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fits import convnet, pictures
 from lqf import LQFClassifier
-from lqf.distributed import joined
+from lqf.runtime.distributed import joined
 
 N = 22
 FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}

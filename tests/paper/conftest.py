@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fits import CPU, convnet, photos
-from lqf.paper.command import Order, carry_out
-from lqf.paper.lab import Lab, Task, open_task
-from lqf.paper.scale import Scale
+from lqf_paper.runner.command import Order, carry_out
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Lab, Task, open_task
 
 TINY = Scale(
     "quick",

@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from fits import CPU, convnet, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.paper import tuned
-from lqf.paper.bilinear import bilinear, trained_reduction
-from lqf.paper.lab import Task
-from lqf.paper.methods import fit, fit_method
-from lqf.paper.nlft import NLFT
-from lqf.paper.step import sgd_step
-from lqf.paper.trained import error
-from lqf.paper.tuned import Network, Tuned
-from lqf.progress import SILENT
+from lqf.training import network as tuned
+from lqf.training.finetune import NLFT
+from lqf.training.network import Network, Tuned
+from lqf.training.step import sgd_step
+from lqf.utils.progress import SILENT
+from lqf_paper.methods.bilinear import bilinear, trained_reduction
+from lqf_paper.methods.catalogue import fit, fit_method
+from lqf_paper.methods.models import error
+from lqf_paper.runner.workspace import Task
 
 SMALL = Preprocess(size=12)
 ONE: dict[str, Any] = {"epochs": 1, "batch_size": 12, "precision": "float32", "augment": "none"}

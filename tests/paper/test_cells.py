@@ -13,15 +13,15 @@ import torch
 
 from fits import CPU, convnet
 from lqf.errors import LQFError
-from lqf.paper import works
-from lqf.paper.cells import Cell, Store, key
-from lqf.paper.experiment import Done, Results, Summary, Table, best
-from lqf.paper.experiments import EXPERIMENTS
-from lqf.paper.lab import Lab, Task, open_task
-from lqf.paper.run import Run, open_tasks
-from lqf.paper.scale import SHORT
-from lqf.paper.works import WORKS, Work
-from lqf.progress import SILENT
+from lqf.utils.progress import SILENT
+from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.runner import registry as works
+from lqf_paper.runner.cells import Cell, Store, key
+from lqf_paper.runner.experiment import Done, Results, Summary, Table, best
+from lqf_paper.runner.registry import WORKS, Work
+from lqf_paper.runner.run import Run, open_tasks
+from lqf_paper.runner.scale import SHORT
+from lqf_paper.runner.workspace import Lab, Task, open_task
 
 
 class Count:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from lqf.paper import claims
-from lqf.paper.claims import SILENT_SECONDS, Claims, machine, started
+from lqf_paper.runner import claims
+from lqf_paper.runner.claims import SILENT_SECONDS, Claims, machine, started
 
 TAKE_ALL = """
 import sys, time
 from pathlib import Path
-from lqf.paper.claims import Claims
+from lqf_paper.runner.claims import Claims
 with Claims(Path(sys.argv[1])) as held:
     print("ready", flush=True)
     sys.stdin.readline()

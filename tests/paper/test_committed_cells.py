@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from lqf.data import Preprocess, load_samples, open_images
-from lqf.paper.cells import Store, key
-from lqf.paper.experiments import EXPERIMENTS
-from lqf.paper.lab import Task
-from lqf.paper.run import Run
-from lqf.paper.scale import SHORT
-from lqf.paper.works import WORKS
-from lqf.progress import SILENT
+from lqf.utils.progress import SILENT
+from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.runner.cells import Store, key
+from lqf_paper.runner.registry import WORKS
+from lqf_paper.runner.run import Run
+from lqf_paper.runner.scale import SHORT
+from lqf_paper.runner.workspace import Task
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 CELLS = sorted((RESULTS / "cells").glob("*.json"))

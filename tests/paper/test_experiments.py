@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lqf.paper.experiments import EXPERIMENTS
+from lqf_paper.experiments import EXPERIMENTS
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))

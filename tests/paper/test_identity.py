@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from lqf.paper.cells import Cell, Store, key
-from lqf.paper.exact import RidgeHead
-from lqf.paper.experiments import EXPERIMENTS
-from lqf.paper.lab import Task
-from lqf.paper.linear import Linear
-from lqf.paper.methods import METHODS, params
-from lqf.paper.nlft import NLFT
-from lqf.paper.run import Run
-from lqf.paper.scale import SHORT, Scale
-from lqf.paper.works import WORKS, Work, defaults, defaults_of
-from lqf.progress import SILENT
 from lqf.settings import Settings
+from lqf.training.finetune import NLFT
+from lqf.utils.progress import SILENT
+from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.methods.catalogue import METHODS, params
+from lqf_paper.methods.exact import RidgeHead
+from lqf_paper.methods.linear import Linear
+from lqf_paper.runner.cells import Cell, Store, key
+from lqf_paper.runner.registry import WORKS, Work, defaults, defaults_of
+from lqf_paper.runner.run import Run
+from lqf_paper.runner.scale import SHORT, Scale
+from lqf_paper.runner.workspace import Task
 
 
 @pytest.fixture

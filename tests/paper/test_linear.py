@@ -16,9 +16,9 @@ from fits import CPU, convnet, data, network, opened, pictures
 from lqf.backbones import Backbone, load_backbone
 from lqf.data import Preprocess
 from lqf.errors import LQFError
-from lqf.model import with_one
-from lqf.paper.linear import Linear
-from lqf.paper.trained import Trained, error
+from lqf.linear.model import with_one
+from lqf_paper.methods.linear import Linear
+from lqf_paper.methods.models import Trained, error
 
 SMALL = Preprocess(size=8)
 N, C = 12, 3

@@ -11,17 +11,17 @@ from torch import nn
 
 from fits import CPU, convnet, opened, pictures
 from lqf.backbones import load_backbone
+from lqf.backbones.bilinear_pool import BilinearPool
 from lqf.data import Preprocess
 from lqf.errors import LQFError
-from lqf.paper.bilinear import bilinear, trained_reduction
-from lqf.paper.exact import RidgeHead
-from lqf.paper.grid import GRIDS, RESIZED, grid
-from lqf.paper.lab import Task
-from lqf.paper.linear import Linear
-from lqf.paper.methods import EXACT, METHODS, OURS, fit, fit_method, params
-from lqf.paper.nlft import NLFT
-from lqf.paper.scale import SCALES, Scale
-from lqf.pooling import BilinearPool
+from lqf.training.finetune import NLFT
+from lqf_paper.methods.bilinear import bilinear, trained_reduction
+from lqf_paper.methods.catalogue import EXACT, METHODS, OURS, fit, fit_method, params
+from lqf_paper.methods.exact import RidgeHead
+from lqf_paper.methods.linear import Linear
+from lqf_paper.runner.grid import GRIDS, RESIZED, grid
+from lqf_paper.runner.scale import SCALES, Scale
+from lqf_paper.runner.workspace import Task
 
 SMALL = Preprocess(size=12)
 LEAKY = {"lqf", "b-lqf", "lqf-adam", "lqf-fc-adam", "lqf-no-mse", "lqf-no-kfac", "lqf-probe"}

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from fits import CPU, data, network, opened
-from lqf.fast.keeping import keep_within
-from lqf.objective import without_weight
-from lqf.paper import informativeness as informative
-from lqf.paper.experiment import Done, Results
-from lqf.paper.experiments import influence, summarization
-from lqf.paper.lab import Lab, Task
-from lqf.paper.removal import TOL, ByKernels, BySolves, random_orders, removal
-from lqf.paper.scale import Scale
+from lqf.fast.cache_budget import keep_within
+from lqf.linear.problem import without_weight
+from lqf_paper.experiments import influence, summarization
+from lqf_paper.runner.experiment import Done, Results
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Lab, Task
+from lqf_paper.studies import informativeness as informative
+from lqf_paper.studies.removal import TOL, ByKernels, BySolves, random_orders, removal
 
 EXACT: dict[str, Any] = {
     "dtype": "float64",

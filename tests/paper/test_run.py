@@ -18,17 +18,17 @@ import torch
 
 from fits import CPU, convnet
 from lqf.errors import Incomplete, LQFError
-from lqf.paper import run as running
-from lqf.paper.cells import Cell, Store
-from lqf.paper.claims import Claims
-from lqf.paper.command import Order, carry_out
-from lqf.paper.experiment import Results, Summary, Table
-from lqf.paper.experiments import EXPERIMENTS
-from lqf.paper.lab import Task
-from lqf.paper.run import Run
-from lqf.paper.scale import SHORT, Scale
-from lqf.paper.works import WORKS, Work
-from lqf.progress import SILENT
+from lqf.utils.progress import SILENT
+from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.runner import run as running
+from lqf_paper.runner.cells import Cell, Store
+from lqf_paper.runner.claims import Claims
+from lqf_paper.runner.command import Order, carry_out
+from lqf_paper.runner.experiment import Results, Summary, Table
+from lqf_paper.runner.registry import WORKS, Work
+from lqf_paper.runner.run import Run
+from lqf_paper.runner.scale import SHORT, Scale
+from lqf_paper.runner.workspace import Task
 
 
 class Steps:
@@ -165,7 +165,7 @@ COMMAND = """
 import json, sys
 from pathlib import Path
 from fits import CPU, convnet
-from lqf.paper.command import Order, carry_out
+from lqf_paper.runner.command import Order, carry_out
 from paper.conftest import TINY
 order = Order(("nlft-mse",), (sys.argv[1],), Path(sys.argv[2]), CPU, "lqf", TINY, convnet().float())
 sys.stdin.readline()

@@ -13,17 +13,17 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call, hessian
 
-from lqf.paper.cells import Cell
-from lqf.paper.curvatures import cross_entropy_curvature
-from lqf.paper.experiment import Done, Results
-from lqf.paper.experiments import influence, lowshot, nlft_mse, robustness, summarization, table1
-from lqf.paper.experiments.online import cost
-from lqf.paper.informativeness import held_out
-from lqf.paper.interval import interval
-from lqf.paper.lab import Task
-from lqf.paper.scale import Scale
-from lqf.paper.tuned import Network
-from lqf.point import BLIND
+from lqf.fitting.point import BLIND
+from lqf.training.network import Network
+from lqf_paper.experiments import influence, lowshot, nlft_mse, robustness, summarization, table1
+from lqf_paper.experiments.online import cost
+from lqf_paper.report.interval import interval
+from lqf_paper.runner.cells import Cell
+from lqf_paper.runner.experiment import Done, Results
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Task
+from lqf_paper.studies.curvatures import cross_entropy_curvature
+from lqf_paper.studies.informativeness import held_out
 
 
 def test_an_interval_is_students() -> None:

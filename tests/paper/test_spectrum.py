@@ -14,8 +14,9 @@ from torch.func import functional_call, hessian
 from dense import ridge_matrix, rows
 from lqf.curvature import precondition
 from lqf.errors import LQFError
-from lqf.objective import Ridge
-from lqf.paper.spectrum import (
+from lqf.linear.problem import Ridge
+from lqf_paper.methods.linear_training import damped
+from lqf_paper.studies.spectrum import (
     Loss,
     Spectrum,
     largest,
@@ -24,7 +25,6 @@ from lqf.paper.spectrum import (
     row_curvature,
     trace,
 )
-from lqf.paper.training import damped
 from problems import features, problem
 
 

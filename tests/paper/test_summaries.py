@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lqf.paper.cells import Cell
-from lqf.paper.compare import at_the_end, best_of, ends_told, error_table, error_values, relative
-from lqf.paper.experiment import Done, Results, percent
-from lqf.paper.experiments import ablation, nlft_mse, robustness, table1
-from lqf.paper.lab import Task
-from lqf.paper.scale import Scale
+from lqf_paper.experiments import ablation, nlft_mse, robustness, table1
+from lqf_paper.report.compare import at_the_end, best_of, ends_told, error_table, error_values, relative
+from lqf_paper.runner.cells import Cell
+from lqf_paper.runner.experiment import Done, Results, percent
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Task
 
 SCALE = Scale("paper", shots=(2, None), draws=2)
 

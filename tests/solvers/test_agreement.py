@@ -10,15 +10,15 @@ from cases import every_network
 from dense import optimum
 from lqf.curvature import precondition
 from lqf.fast import FastLinearization
-from lqf.kernel_ridge import KernelRidge
-from lqf.kernels import exact_kernels
-from lqf.model import with_one
-from lqf.objective import Problem, Ridge
-from lqf.progress import SILENT
-from lqf.solution import Solution, certify
+from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.tangent import exact_kernels
+from lqf.linear.model import with_one
+from lqf.linear.problem import Problem, Ridge
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
 from lqf.solvers.cg import conjugate_gradients
-from lqf.solvers.reduced import Reduced
+from lqf.solvers.schur import Reduced
+from lqf.solvers.solution import Solution, certify
+from lqf.utils.progress import SILENT
 from problems import features, problem
 
 BUDGET = 1 << 30

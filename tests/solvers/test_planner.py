@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from cases import images
-from lqf.batch import COPIES, pass_bytes
-from lqf.curvature.together import AT_A_TIME
+from lqf.curvature.parallel_eigh import AT_A_TIME
 from lqf.errors import LQFError
-from lqf.fast.keeping import KEPT_SHARE
-from lqf.layers import Tape
-from lqf.linearize import Linearization
-from lqf.model import LinearModel
-from lqf.objective import Problem
+from lqf.fast.cache_budget import KEPT_SHARE
+from lqf.linear.batch import COPIES, pass_bytes
+from lqf.linear.layers import Tape
+from lqf.linear.linearize import Linearization
+from lqf.linear.model import LinearModel
+from lqf.linear.problem import Problem
 from lqf.solvers.planner import (
     Plan,
     cost_dense,

@@ -15,12 +15,12 @@ from lqf.backbones import load_backbone
 from lqf.curvature import Preconditioner, precondition
 from lqf.data import Preprocess
 from lqf.errors import LQFError
-from lqf.fit import Fit
-from lqf.inputs import Inputs
-from lqf.objective import Problem, Ridge
+from lqf.fitting.pipeline import Fit
+from lqf.linear.inputs import Inputs
+from lqf.linear.problem import Problem, Ridge
 from lqf.settings import Settings
-from lqf.solution import certify
 from lqf.solvers import SGD, Adam
+from lqf.solvers.solution import certify
 from lqf.solvers.stochastic import Stochastic
 from problems import features, problem
 

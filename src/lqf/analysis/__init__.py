@@ -7,15 +7,15 @@ Example:
 """
 
 from lqf.analysis.analysis import Analysis
-from lqf.analysis.change import Change
+from lqf.analysis.counterfactual import Change
 from lqf.analysis.curve import Curve
 from lqf.analysis.influence import Effect, Influence, Top
 from lqf.analysis.information import Information
 from lqf.analysis.queries import Queries
 from lqf.analysis.similarity import Similarity
-from lqf.analysis.training import open_training
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
+from lqf.fitting.training_data import open_training
 
 __all__ = [
     "Analysis",

@@ -13,25 +13,25 @@ from torch import Tensor
 from lqf.analysis.by_iteration import ByIteration
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.by_kfac import ByKFAC
-from lqf.analysis.change import Change, sample_numbers
+from lqf.analysis.counterfactual import Change, sample_numbers
 from lqf.analysis.curve import Curve, drop_curve
+from lqf.analysis.elimination import STEPS
 from lqf.analysis.influence import Influence
 from lqf.analysis.information import Information
-from lqf.analysis.leaving import STEPS
 from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
-from lqf.analysis.rebuild import Rebuilt
 from lqf.analysis.similarity import Similarity, centred_cosines
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
 from lqf.data import Images, load_samples, load_unlabelled, open_images
-from lqf.device import computing
 from lqf.errors import LQFError
-from lqf.fitted import Fitted
-from lqf.loo import LeaveOneOut
-from lqf.progress import SILENT, Progress
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.fitted_model import Fitted
+from lqf.fitting.reopen import Rebuilt
+from lqf.runtime.device import computing
 from lqf.settings import Settings
-from lqf.solution import Level
+from lqf.solvers.solution import Level
+from lqf.utils.progress import SILENT, Progress
 
 METHODS = ("auto", "dense", "pcg", "kfac")
 

@@ -3,7 +3,7 @@
 Of one prediction, every output's response to all training targets is one solve and one pass over the data
 (`responses`). A sample's removal then needs its leave-one-out residual e_S^loo = (I − H_SS)⁻¹ e_S: for chosen samples
 from a refit without them (`solved`), for all at once from leverages of a kernel averaged over the outputs
-(`lqf.analysis.surrogate`, `estimated`).
+(`lqf.analysis.leverages`, `estimated`).
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ import torch
 from torch import Tensor
 
 from lqf.analysis.by_kernel import features
-from lqf.analysis.change import Change
-from lqf.analysis.cross import averaged_cross
+from lqf.analysis.counterfactual import Change
+from lqf.analysis.leverages import AVERAGED, PROBES, SURROGATE, Surrogate, sketched_information
 from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
-from lqf.analysis.rebuild import Rebuilt
 from lqf.analysis.refit import Refit, body_of, residuals_of
 from lqf.analysis.responses import Responses, Side
-from lqf.analysis.surrogate import AVERAGED, PROBES, SURROGATE, Surrogate, sketched_information
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
-from lqf.iterate import Iterate
-from lqf.kernel_ridge import KernelRidge
-from lqf.kernels import Kernels, averaged_kernels
-from lqf.loo import LeaveOneOut, average_views
-from lqf.memory import available_bytes
-from lqf.objective import Problem, rows_of
-from lqf.precision import matmul_precision
-from lqf.solution import Level, Solution
+from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.fitting.iterate import Iterate
+from lqf.fitting.reopen import Rebuilt
+from lqf.kernels.cross import averaged_cross
+from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.tangent import Kernels, averaged_kernels
+from lqf.linear.problem import Problem, rows_of
+from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
+from lqf.solvers.solution import Level, Solution
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""

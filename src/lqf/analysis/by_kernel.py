@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.analysis.change import Change
-from lqf.analysis.cross import body_cross, head_cross
-from lqf.analysis.exact import Exact
+from lqf.analysis.counterfactual import Change
+from lqf.analysis.dual import Exact
 from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
-from lqf.analysis.rebuild import Rebuilt
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
-from lqf.inputs import Inputs
-from lqf.kernels import exact_kernels
-from lqf.loo import average_views
-from lqf.memory import available_bytes
-from lqf.precision import matmul_precision
-from lqf.solution import Level
-from lqf.targets import encode
+from lqf.evaluation.leave_one_out import average_views
+from lqf.fitting.reopen import Rebuilt
+from lqf.kernels.cross import body_cross, head_cross
+from lqf.kernels.tangent import exact_kernels
+from lqf.linear.inputs import Inputs
+from lqf.linear.targets import encode
+from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
+from lqf.solvers.solution import Level
 
 
 @dataclass

@@ -13,21 +13,21 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from lqf import wide
 from lqf.analysis.by_iteration import ByIteration
-from lqf.analysis.change import Change
+from lqf.analysis.counterfactual import Change
 from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
-from lqf.analysis.rebuild import Rebuilt
 from lqf.analysis.refit import Refit
 from lqf.analysis.responses import Responses, Side, columns, stack
 from lqf.analysis.units import Units
 from lqf.curvature import Preconditioner, precondition
 from lqf.errors import LQFError
-from lqf.model import with_one
-from lqf.objective import rows_of
-from lqf.precision import matmul_precision
-from lqf.solution import Certificate, Solution
+from lqf.fitting.reopen import Rebuilt
+from lqf.linear import head_products
+from lqf.linear.model import with_one
+from lqf.linear.problem import rows_of
+from lqf.runtime.precision import matmul_precision
+from lqf.solvers.solution import Certificate, Solution
 
 LARGEST = 0.98
 """Leverages above this are taken for errors of the approximation."""
@@ -47,9 +47,9 @@ class Factored(Responses):
 
     def _some(self, side: Side, u: Tensor) -> tuple[Tensor, float]:
         with matmul_precision(fast=False):
-            pulled = wide.pull(columns(u), side.features).to(self.problem.targets).unflatten(0, (len(u), -1))
+            pulled = head_products.pull(columns(u), side.features).to(self.problem.targets).unflatten(0, (len(u), -1))
             solved = [self.inverse(h, b) for h, b in zip(pulled, self._side_back(side, u), strict=True)]
-            out = wide.apply(self.features, torch.cat([v for v, _ in solved]))  # (n, kC)
+            out = head_products.apply(self.features, torch.cat([v for v, _ in solved]))  # (n, kC)
             out = stack(out, len(u)) + self._forward(torch.stack([d for _, d in solved])).double()
         return out * self.problem.weights.double()[:, None], float("nan")
 

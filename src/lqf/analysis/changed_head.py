@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lqf.kernel_ridge import KernelRidge
+from lqf.kernels.ridge import KernelRidge
 
 
 class ChangedHead(KernelRidge):
     """`KernelRidge` with the weights of the rows T multiplied by 1 + ρ; ρ = −1 leaves them out.
 
-    In rows scaled by √s (see `lqf.analysis.exact`): e'_T = [(1 + ρ) − C_TT ρ]⁻¹ e_T and e' = e − H_:T ρ e'_T. Only what
+    In rows scaled by √s (see `lqf.analysis.dual`): e'_T = [(1 + ρ) − C_TT ρ]⁻¹ e_T and e' = e − H_:T ρ e'_T. Only what
     the elimination of the head needs is offered: `residual` and `dual`, at the one μ it is made for.
 
     Args:

@@ -13,8 +13,8 @@ from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
-from lqf.solution import Level
-from lqf.targets import error_rate
+from lqf.linear.targets import error_rate
+from lqf.solvers.solution import Level
 
 
 @dataclass(frozen=True)

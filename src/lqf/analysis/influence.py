@@ -10,8 +10,8 @@ from torch import Tensor
 
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
-from lqf.solution import Level
-from lqf.targets import class_scores, decide, encode, logits
+from lqf.linear.targets import class_scores, decide, encode, logits
+from lqf.solvers.solution import Level
 
 Loss = Literal["cross_entropy", "squared"]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lqf.analysis.units import Units
-from lqf.solution import Level
+from lqf.solvers.solution import Level
 
 
 @dataclass(frozen=True)

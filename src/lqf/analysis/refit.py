@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lqf.analysis.change import Change
 from lqf.analysis.changed_head import ChangedHead
-from lqf.analysis.rebuild import Rebuilt
+from lqf.analysis.counterfactual import Change
 from lqf.curvature import KFAC
-from lqf.kernel_ridge import KernelRidge
-from lqf.objective import Problem
-from lqf.solution import Solution
+from lqf.fitting.reopen import Rebuilt
+from lqf.kernels.ridge import KernelRidge
+from lqf.linear.problem import Problem
+from lqf.linear.targets import encode
 from lqf.solvers import PCG
-from lqf.targets import encode
+from lqf.solvers.solution import Solution
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How outputs answer to the training targets, by one solve for each of them: P = J_x H⁻¹ Jᵀ S.
 
-With the head eliminated (`lqf.solvers.reduced`), Z̃ the training rows' features and C = I − H of the head alone, an
+With the head eliminated (`lqf.solvers.schur`), Z̃ the training rows' features and C = I − H of the head alone, an
 output uᵀf(x) with features z̃ answers by
 
     h = S Z̃ (Z̃ᵀSZ̃ + μ_head)⁻¹ z̃ uᵀ                                 what the head alone would do,
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf import wide
-from lqf.analysis.many import solve_many
 from lqf.curvature import KFAC
 from lqf.errors import LQFError
-from lqf.inputs import Inputs
-from lqf.kernel_ridge import KernelRidge
-from lqf.memory import available_bytes
-from lqf.objective import Problem
-from lqf.precision import matmul_precision
-from lqf.progress import SILENT, Progress
+from lqf.kernels.ridge import KernelRidge
+from lqf.linear import head_products
+from lqf.linear.inputs import Inputs
+from lqf.linear.problem import Problem
+from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
+from lqf.solvers.block_cg import solve_many
 from lqf.solvers.pcg import COHERENCE
+from lqf.utils.progress import SILENT, Progress
 
 MOST_AT_ONCE = 32
 
@@ -109,8 +109,8 @@ class Responses:
     def _some(self, side: Side, u: Tensor) -> tuple[Tensor, float]:
         mu, s = self.problem.ridge.head, self.problem.weights.double()
         with matmul_precision(fast=False):
-            pulled = wide.pull(columns(u), side.features)  # (kC, p+1)
-            h = self.head.dual(wide.apply(self.features, pulled), mu)  # (n, kC)
+            pulled = head_products.pull(columns(u), side.features)  # (kC, p+1)
+            h = self.head.dual(head_products.apply(self.features, pulled), mu)  # (n, kC)
             back = self._in_range(self.problem, lambda: self._side_back(side, u))
             b = back - self._in_range(self.problem, lambda: self._back(stack(h, len(u))))
             unit, size = self._units(pulled.unflatten(0, (len(u), -1)), back, b)

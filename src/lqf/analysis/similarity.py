@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lqf import wide
-from lqf.loo import average_views
-from lqf.solution import Level
+from lqf.evaluation.leave_one_out import average_views
+from lqf.linear import head_products
+from lqf.solvers.solution import Level
 
 _ROWS = 1024
 
@@ -44,7 +44,7 @@ class Similarity:
 
 def centred_cosines(features: Tensor, n_views: int) -> Tensor:
     """(N, N) cosines between the samples' features (averaged over views) after their mean is taken away."""
-    k = wide.gram(average_views(features, n_views)).cpu()  # the constant feature drops out with the mean
+    k = head_products.gram(average_views(features, n_views)).cpu()  # the constant feature drops out with the mean
     k = k - k.mean(0) - k.mean(1, keepdim=True) + k.mean()
     size = k.diagonal().clamp_min(1e-300).sqrt()
     return (k / size[:, None] / size).clamp(-1, 1)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lqf.calibration import probabilities
-from lqf.solution import Level
-from lqf.targets import decide
+from lqf.evaluation.calibration import probabilities
+from lqf.linear.targets import decide
+from lqf.solvers.solution import Level
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,15 @@
 """Pretrained networks to stand on: built in, from timm or torchvision, or the user's own."""
 
 from lqf.backbones.activations import LeakyReLU6, make_leaky
-from lqf.backbones.adapt import Adapted, adapt, save_adapted
 from lqf.backbones.base import Backbone
 from lqf.backbones.load import BackboneInfo, available, load_backbone, rebuild_backbone
 
 __all__ = [
-    "Adapted",
     "Backbone",
     "BackboneInfo",
     "LeakyReLU6",
-    "adapt",
     "available",
     "load_backbone",
     "make_leaky",
     "rebuild_backbone",
-    "save_adapted",
 ]

@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 from lqf.backbones.activations import make_leaky
+from lqf.backbones.prefix import stages
 from lqf.backbones.weights import state_sha256
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Interpolation
-from lqf.prefix import stages
 
 RGB = tuple[float, float, float]
 
@@ -38,8 +38,8 @@ class Backbone:
         std: They are divided by it.
         interpolation: "bilinear" or "bicubic".
         size: Pixels, as trained.
-        stages: Names at which linearisation may start, in forward order (`lqf.prefix.split_at`); empty where the
-            network cannot be cut.
+        stages: Names at which linearisation may start, in forward order (`lqf.backbones.prefix`); empty where the network
+            cannot be cut.
         spec: JSON; `rebuild_backbone` makes the same backbone from it, or says why it cannot.
         classifier: The layer that was on top of the features, where there was one.
         head: The classifier's name in a weights file.

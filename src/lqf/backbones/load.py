@@ -10,11 +10,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from lqf.backbones.average_pool import with_bilinear_pool
 from lqf.backbones.base import Backbone
 from lqf.backbones.builtin import BUILTIN, load_builtin
-from lqf.backbones.foreign import INSTALL, load_module, load_timm, load_torchvision
-from lqf.backbones.moved import with_state
-from lqf.backbones.pool import with_bilinear_pool
+from lqf.backbones.libraries import INSTALL, load_module, load_timm, load_torchvision
+from lqf.backbones.state import with_state
 from lqf.errors import LQFError
 
 FAMILIES = {"timm": load_timm, "torchvision": load_torchvision}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lqf.cli import options
 from lqf.cli.output import counted, duration, facts, number, percent
 from lqf.errors import LQFError
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 if TYPE_CHECKING:
     from lqf.backbones import Backbone
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "train a converted backbone on its source data for an epoch"
 OWN = ("epochs", "learning_rate", "batch_size", "seed")
-"""Options that are arguments of `lqf.backbones.adapt` and have their defaults there."""
+"""Options that are arguments of `lqf.training.adapt` and have their defaults there."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Train, write the file."""
     began = time.perf_counter()
     out = _target(args)
-    from lqf.backbones import adapt, save_adapted
+    from lqf.training.adapt import adapt, save_adapted
 
     backbone, images = _open(args, progress)
     given = {name: getattr(args, name) for name in OWN if hasattr(args, name)}
@@ -77,8 +77,8 @@ def _open(args: argparse.Namespace, progress: Progress) -> tuple[Backbone, Image
     """The network on its device, and the source images as it sees them."""
     from lqf.backbones import load_backbone
     from lqf.data import Preprocess, check_trainable, load_samples, open_images
-    from lqf.device import resolve_device
     from lqf.estimator import LQFClassifier
+    from lqf.runtime.device import resolve_device
 
     model = LQFClassifier().get_params() | vars(args)  # the defaults of `lqf fit`, where they are the same options
     device = resolve_device(model["device"])

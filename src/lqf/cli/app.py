@@ -21,9 +21,9 @@ from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, paper
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json, claim_device
 from lqf.cli.output import print_json, shortened, wrapped
-from lqf.distributed import launched
 from lqf.errors import Incomplete, LQFError, ProcessLost
-from lqf.progress import SILENT, Progress, terminal_progress
+from lqf.runtime.distributed import launched
+from lqf.utils.progress import SILENT, Progress, terminal_progress
 
 
 class Command(Protocol):

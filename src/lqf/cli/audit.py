@@ -9,7 +9,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import columns, counted, duration, percent, shortened, wrapped
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "wrong labels, near-duplicates, informative samples of the training data"
 FEW = 8
@@ -32,8 +32,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Look at the training data, write the folder if there is one to write."""
     began = time.perf_counter()
     out = options.output_path(args.output) if hasattr(args, "output") else None
-    from lqf.audit import write
-    from lqf.audit.write import check
+    from lqf.reports.audit_folder import check, write
 
     if out is not None:
         check(out, args.overwrite)

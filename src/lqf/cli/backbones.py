@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lqf.cli.output import wrapped
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "backbones that are available, and how to get the others"
 

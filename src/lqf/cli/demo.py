@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from lqf.cli import options
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 OWN = ("size", "seed", "device")
 """Options that are arguments of `lqf.demo.run_demo` and have their defaults there."""

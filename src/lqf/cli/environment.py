@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 
 def share_cores() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import columns, counted, duration, percent, shortened
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "error of a fitted model on labelled images"
 MOST_ROWS = 20
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Predict everything, compare with the labels."""
     began = time.perf_counter()
     model = load_model(args)
-    from lqf.tested import tested
+    from lqf.reports.evaluation import tested
 
     seen = tested(model, args.test, strict=getattr(args, "strict", False), progress=progress)
     return {

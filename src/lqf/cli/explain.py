@@ -10,7 +10,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import columns, counted, percent, shortened
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "a prediction and the training images that pushed it there and away"
 SUFFIXES = (".html", ".png")
@@ -35,8 +35,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     began = time.perf_counter()
     out = options.output_path(args.output) if hasattr(args, "output") else None
     from lqf.data import load_unlabelled
-    from lqf.explain import explanations
-    from lqf.outputs import check_file, write_file
+    from lqf.reports.explanation import explanations
+    from lqf.utils.files import check_file, write_file
 
     if out is not None:
         check_file(out, args.overwrite, SUFFIXES)
@@ -83,7 +83,7 @@ def _without(analysis: Any, queries: Any, ids: list[str]) -> list[dict[str, Any]
 
 
 def _picture(out: Path, told: list[Any], queries: Any, train: Any, level: str) -> bytes | str:
-    from lqf.pages.explain import explain_page, explain_sheet
+    from lqf.reports.html.explain import explain_page, explain_sheet
 
     return (explain_page if out.suffix.lower() == ".html" else explain_sheet)(told, queries, train, level)
 

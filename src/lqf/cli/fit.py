@@ -9,10 +9,10 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.output import WIDTH, counted, duration, facts, number, percent
-from lqf.distributed import joined, launched
 from lqf.errors import LQFError, ProcessLost
-from lqf.progress import Progress
+from lqf.runtime.distributed import joined, launched
 from lqf.settings import CHOICES
+from lqf.utils.progress import Progress
 
 SUMMARY = "fine-tune a backbone on a folder of images"
 

@@ -87,9 +87,9 @@ def claim_device(args: argparse.Namespace) -> None:
         return
     import torch
 
-    from lqf.device import resolve_device
-    from lqf.distributed import launched, own_device
-    from lqf.memory import limit_gpu
+    from lqf.runtime.device import resolve_device
+    from lqf.runtime.distributed import launched, own_device
+    from lqf.runtime.memory import limit_gpu
 
     processes = launched()[1]
     device = own_device(name, processes) if processes > 1 else resolve_device(name)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.output import columns, counted, duration, facts, shortened
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "repeat an experiment of the paper: baselines, tables, figures"
 SCALES = ("short", "paper", "quick")
@@ -44,15 +44,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Compute the cells that are missing, then write the results."""
-    from lqf.paper.experiments import EXPERIMENTS
+    from lqf_paper.experiments import EXPERIMENTS
 
     if args.names == ["list"]:
         return {"experiments": {name: e.TITLE for name, e in EXPERIMENTS.items()}}
     import torch
 
-    from lqf.device import resolve_device
     from lqf.errors import LQFError
-    from lqf.paper.command import Order, carry_out
+    from lqf.runtime.device import resolve_device
+    from lqf_paper.runner.command import Order, carry_out
 
     names = dict.fromkeys(EXPERIMENTS if args.names == ["all"] else args.names)
     for name in names:

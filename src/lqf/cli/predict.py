@@ -11,7 +11,7 @@ from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import percent
 from lqf.errors import LQFError
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "labels, scores and probabilities of new images"
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
 
 def _refuse_named(given: list[str], skipped: tuple[tuple[str, str], ...]) -> None:
-    from lqf.data.text import clean
+    from lqf.utils.text import clean
 
     named = {clean(Path(path).expanduser()) for path in given}
     for name, reason in skipped:

@@ -10,7 +10,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import counted, duration, facts, percent, wrapped
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "one HTML page: errors, calibration, suspicious labels, influence, exactness"
 
@@ -31,10 +31,10 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Collect, draw, write."""
     began = time.perf_counter()
     out = options.output_path(args.output)
-    from lqf.outputs import check_file, write_file
+    from lqf.utils.files import check_file, write_file
 
     check_file(out, args.overwrite, (".html", ".htm"))
-    from lqf.reporting import collect
+    from lqf.reports.report import collect
 
     model = load_model(args)
     test, strict = getattr(args, "test", None), getattr(args, "strict", False)

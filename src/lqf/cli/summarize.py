@@ -9,7 +9,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.cli.output import columns, counted, duration, facts, shortened
-from lqf.progress import Progress
+from lqf.utils.progress import Progress
 
 SUMMARY = "the most informative part of the training data, as a manifest for `lqf fit`"
 
@@ -31,8 +31,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Rank by functional information, keep the first."""
     began = time.perf_counter()
     out = options.output_path(args.output) if hasattr(args, "output") else None
-    from lqf.outputs import check_file, write_file
-    from lqf.summary import manifest, summarize
+    from lqf.reports.summary import manifest, summarize
+    from lqf.utils.files import check_file, write_file
 
     if out is not None:
         check_file(out, args.overwrite, (".csv",))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.distributed import World
+from lqf.runtime.distributed import World
 
 
 def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker
-from lqf.curvature.together import together
-from lqf.distributed import ALONE, World
-from lqf.layers import Layer, NormLayer, Record, Tape, in_groups
-from lqf.linearize import Layout
+from lqf.curvature.parallel_eigh import together
+from lqf.linear.layers import Layer, NormLayer, Record, Tape, in_groups
+from lqf.linear.linearize import Layout
+from lqf.runtime.distributed import ALONE, World
 
 
 @dataclass(frozen=True)

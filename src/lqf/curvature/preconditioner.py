@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from lqf.curvature.blocks import Gram, Kronecker
+from lqf.curvature.ekfac import with_moments
 from lqf.curvature.kfac import KFAC, Piece, kfac
-from lqf.curvature.moments import with_moments
-from lqf.curvature.signs import random_signs
-from lqf.layers import Tape
-from lqf.model import with_one
-from lqf.objective import Problem, subproblem
-from lqf.progress import SILENT, Progress, Stage
+from lqf.curvature.random_signs import random_signs
+from lqf.linear.layers import Tape
+from lqf.linear.model import with_one
+from lqf.linear.problem import Problem, subproblem
+from lqf.utils.progress import SILENT, Progress, Stage
 
 KFAC_SAMPLES, TRACE_SAMPLES, MOMENT_SAMPLES = 512, 128, 256
 """Samples that stand for all of them: in the factors, their traces and their measured eigenvalues. With ResNet-50 on

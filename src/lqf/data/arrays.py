@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lqf.data.memory import available_bytes
 from lqf.data.sources import PictureSource, Source, TensorSource
-from lqf.data.text import listed
 from lqf.errors import LQFError
-from lqf.progress import SILENT, Progress
+from lqf.runtime.memory import available_ram
+from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import listed
 
 Item = Image.Image | np.ndarray | Tensor
 _CHANNELS = (1, 3, 4)
@@ -42,7 +42,7 @@ def items_source(
 
     Pictures beyond half of the free memory are not kept but, where that is possible, read ``again`` when needed.
     """
-    budget, items = available_bytes() // 2, []
+    budget, items = available_ram() // 2, []
     with progress.stage("reading the data set", total=n, unit="images") as stage:
         for i in range(n):
             item = _checked(get(i), f"item {i} of {name}")

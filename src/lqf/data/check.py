@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lqf.data.samples import Samples
-from lqf.data.text import counted, listed
 from lqf.errors import LQFError
+from lqf.utils.text import counted, listed
 
 
 def check_trainable(samples: Samples) -> None:

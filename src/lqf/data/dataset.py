@@ -12,7 +12,7 @@ from lqf.data.arrays import items_source
 from lqf.data.labels import plain_label
 from lqf.data.table import Label, Table
 from lqf.errors import LQFError
-from lqf.progress import SILENT, Progress
+from lqf.utils.progress import SILENT, Progress
 
 
 def read_dataset(dataset: Dataset[Any], *, labelled: bool = True, progress: Progress = SILENT) -> Table:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from lqf.data.sources import FileSource
 from lqf.data.table import Table
-from lqf.data.text import clean, counted, listed
 from lqf.errors import LQFError
-from lqf.progress import SILENT, Progress
+from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import clean, counted, listed
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from lqf.data.decode import Unreadable, sha256
-from lqf.data.memory import available_bytes, cores
 from lqf.data.parallel import in_order
 from lqf.data.pixels import PixelImages, Skipped, TensorImages, decoded
 from lqf.data.preprocess import Preprocess
 from lqf.data.samples import Index, Samples
 from lqf.data.sources import TensorSource
-from lqf.data.text import counted
 from lqf.errors import LQFError
-from lqf.progress import SILENT, Progress
+from lqf.runtime.memory import available_ram, cores
+from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import counted
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ def _every(read: Callable[[int], T], n: int, workers: int, progress: Progress) -
 
 def _room(n: int, side: int, memory_bytes: int | None) -> np.ndarray | None:
     """(N, 3, R, R) to be filled, or None where that is too much."""
-    limit = available_bytes() // 2 if memory_bytes is None else memory_bytes
+    limit = available_ram() // 2 if memory_bytes is None else memory_bytes
     return np.empty((n, 3, side, side), np.uint8) if n * 3 * side * side <= limit else None
 
 

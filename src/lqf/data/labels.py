@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from lqf.data.table import Label
-from lqf.data.text import clean, counted, listed
 from lqf.errors import LQFError
+from lqf.utils.text import clean, counted, listed
 
 
 def plain_labels(labels: Iterable[object], what: str = "label") -> list[Label]:

@@ -21,9 +21,9 @@ from lqf.data.manifest import read_manifest
 from lqf.data.samples import Samples
 from lqf.data.sources import FileSource, Source
 from lqf.data.table import Table
-from lqf.data.text import clean, counted, listed
 from lqf.errors import LQFError
-from lqf.progress import SILENT, Progress
+from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import clean, counted, listed
 
 _KINDS = "a folder CLASS/*.jpg, a .csv manifest, a torch Dataset, an array or tensor, or a list of image paths"
 

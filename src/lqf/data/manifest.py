@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lqf.data.sources import FileSource
 from lqf.data.table import Table
-from lqf.data.text import clean, counted
 from lqf.errors import LQFError
+from lqf.utils.text import clean, counted
 
 COLUMNS = ("path", "label", "weight", "group")
 _MISSPELT = {

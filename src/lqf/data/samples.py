@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from lqf.data.sources import Source
-from lqf.data.text import counted, listed
 from lqf.errors import LQFError
+from lqf.utils.text import counted, listed
 
 Index = Tensor | np.ndarray | Sequence[int] | Sequence[bool]
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from lqf.data.images import Images, check_skipped, open_images
-from lqf.data.memory import available_bytes, cores
 from lqf.data.pixels import Skipped
 from lqf.data.preprocess import Preprocess
 from lqf.data.samples import Index, Samples, positions
-from lqf.data.text import counted
-from lqf.distributed import World
 from lqf.errors import LQFError
-from lqf.progress import SILENT, Progress
+from lqf.runtime.distributed import World
+from lqf.runtime.memory import available_ram, cores
+from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import counted
 
 
 @dataclass(eq=False)
@@ -89,7 +89,7 @@ def open_shard(
             samples.select(np.array(world.share(len(samples)))),
             preprocess,
             workers=cores() // world.local_size,
-            memory_bytes=available_bytes() // (2 * world.local_size),
+            memory_bytes=available_ram() // (2 * world.local_size),
             progress=progress,
         )
     )

@@ -12,8 +12,8 @@ from lqf.data.decode import is_image
 from lqf.data.folder import images_below
 from lqf.data.samples import Samples
 from lqf.data.sources import FileSource
-from lqf.data.text import clean
 from lqf.errors import LQFError
+from lqf.utils.text import clean
 
 
 def load_unlabelled(

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from lqf.calibration import probabilities
 from lqf.demo.solar import CLASSES, DEFECTIVE, Cell
 from lqf.estimator import LQFClassifier
-from lqf.measure import standard_error
+from lqf.evaluation.calibration import probabilities
+from lqf.evaluation.metrics import standard_error
 
 
 def suspicious(model: LQFClassifier, cells: Sequence[Cell], most: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lqf.demo.solar import Cell
-from lqf.outputs import check_folder, new_folder
+from lqf.utils.files import check_folder, new_folder
 
 FORMAT = "lqf-demo"
 

@@ -29,7 +29,7 @@ from lqf.demo.page import Page
 from lqf.demo.solar import Cell
 from lqf.demo.words import NAMES
 from lqf.estimator import LQFClassifier
-from lqf.progress import SILENT, Progress
+from lqf.utils.progress import SILENT, Progress
 
 BACKBONE = "efficientnet_lite0"
 DOES = {

@@ -6,7 +6,7 @@ import math
 import shlex
 from typing import Any
 
-from lqf.data.text import counted
+from lqf.utils.text import counted
 
 NAMES = {"head": "closed-form head", "bilinear": "bilinear head", "lqf": "LQF"}
 POOLINGS = {"avg": "average", "bilinear": "bilinear"}

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from lqf.fast.depthwise import window_of
-from lqf.fast.depthwise_kernels import tile, weight_tile
-from lqf.fast.norm import Act, act_of
-from lqf.fast.norm_kernels import KINDS, PULL_TILES, TILES
+from lqf.fast.ops.depthwise import window_of
+from lqf.fast.ops.norm import Act, act_of
+from lqf.fast.triton.depthwise import tile, weight_tile
+from lqf.fast.triton.norm import KINDS, PULL_TILES, TILES
 
 WORKERS = 8
 MULTIPLE = 64
@@ -30,12 +30,12 @@ def compile_ahead(module: nn.Module, types: Sequence[torch.dtype]) -> None:
     """Begin to compile the kernels of ``module`` for activations of these ``types``; returns at once."""
     if not torch.cuda.is_available() or find_spec("triton") is None:
         return
-    from lqf.fast import depthwise_triton, norm_triton
+    from lqf.fast.triton import depthwise_kernels, norm_kernels
 
-    asked = [(depthwise_triton, *launch) for launch in depthwise_launches(module, types)]
+    asked = [(depthwise_kernels, *launch) for launch in depthwise_launches(module, types)]
     if any(type(m) is nn.BatchNorm2d for m in module.modules()):
         acts = {a.kind for m in module.modules() if (a := act_of(m)) is not None} | {Act().kind}
-        asked += [(norm_triton, *launch) for launch in launches(sorted(acts), types)]
+        asked += [(norm_kernels, *launch) for launch in launches(sorted(acts), types)]
     pool = ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1))
     for kernels, name, args in asked:
         pool.submit(_compile, getattr(kernels, name), args)

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import nn
 
-from lqf.fast.norm import quicken
+from lqf.fast.ops.norm import quicken
 
 
 def converted(module: nn.Module, dtype: torch.dtype, *, kernels: bool) -> tuple[nn.Module, list[nn.Module]]:

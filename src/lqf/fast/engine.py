@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.batch import even_rows
 from lqf.fast import FastLinearization
 from lqf.fast.compile_ahead import compile_ahead
-from lqf.inputs import Inputs
-from lqf.linearize import Linearization
-from lqf.objective import Problem
+from lqf.linear.batch import even_rows
+from lqf.linear.inputs import Inputs
+from lqf.linear.linearize import Linearization
+from lqf.linear.problem import Problem
 from lqf.settings import Settings
 
 COMPILATION_PAYS = 300.0

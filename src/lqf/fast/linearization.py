@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
+from lqf.fast.cached_batch import KeptBatch, Shared
 from lqf.fast.capture import Captured
 from lqf.fast.convert import converted, reorder
-from lqf.fast.depthwise import as_depthwise
-from lqf.fast.kept import CannotKeep
-from lqf.fast.kept_batch import KeptBatch, Shared
-from lqf.fast.norm import absorb
-from lqf.fast.pointwise import as_products
-from lqf.fast.quick_ops import QuickOps
+from lqf.fast.dispatch import QuickOps
+from lqf.fast.ops.depthwise import as_depthwise
+from lqf.fast.ops.norm import absorb
+from lqf.fast.ops.pointwise import as_products
+from lqf.fast.primal_cache import CannotKeep
 from lqf.fast.replay import Passes, Replayed
-from lqf.fast.vectors import Tangents, flattened, narrowed
-from lqf.linearize import Linearization
+from lqf.fast.tangents import Tangents, flattened, narrowed
+from lqf.linear.linearize import Linearization
 
 LARGEST_COTANGENT = 4.0
 """Size to which cotangents are scaled in float16: gradients of a batch then stay far from both ends of its range."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.precision import tf32
+from lqf.runtime.precision import tf32
 
 Passes = Callable[..., tuple[Tensor, ...]]
 Bound = Callable[[], tuple[Tensor, ...]]

@@ -1,4 +1,4 @@
-"""Solvers of the quadratic problem; all return a `lqf.solution.Solution` with its certificate."""
+"""Solvers of the quadratic problem; all return a `lqf.solvers.solution.Solution` with its certificate."""
 
 from lqf.solvers.dense import Dense
 from lqf.solvers.head import Head

@@ -16,8 +16,8 @@ from typing import Protocol
 from torch import Tensor
 
 from lqf.errors import ProcessLost
-from lqf.progress import SILENT, Progress
-from lqf.solution import Step
+from lqf.solvers.solution import Step
+from lqf.utils.progress import SILENT, Progress
 
 
 class Operator(Protocol):

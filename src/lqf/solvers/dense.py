@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.kernel_ridge import KernelRidge
-from lqf.objective import Problem
-from lqf.precision import matmul_precision
-from lqf.progress import SILENT, Progress
-from lqf.solution import Certificate, Solution, Step, norm, right_hand_side_norm
+from lqf.kernels.ridge import KernelRidge
+from lqf.linear.problem import Problem
+from lqf.runtime.precision import matmul_precision
+from lqf.solvers.solution import Certificate, Solution, Step, norm, right_hand_side_norm
+from lqf.utils.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf import wide
-from lqf.kernel_ridge import KernelRidge
-from lqf.model import with_one
+from lqf.kernels.ridge import KernelRidge
+from lqf.linear import head_products
+from lqf.linear.model import with_one
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Head:
     def of(cls, features: Tensor, residual: Tensor, weights: Tensor, groups: Tensor) -> Head:
         """Factorise in float64, the smaller of z̃z̃ᵀ and z̃ᵀz̃."""
         if len(features) <= features.shape[1] + 1:
-            ridge = KernelRidge.from_kernel(wide.gram(features), weights, groups)
+            ridge = KernelRidge.from_kernel(head_products.gram(features), weights, groups)
         else:
             ridge = KernelRidge.from_features(with_one(features), weights, groups)
         return cls(features, residual.double(), weights, groups, ridge)
 
     def solve(self, mu: float) -> Tensor:
         """V* (C, p+1) in float64, minimising ½ Σ s‖r − Vz̃‖² + ½μ‖V‖²."""
-        return wide.pull(self.ridge.dual(self.residual, mu), self.features)
+        return head_products.pull(self.ridge.dual(self.residual, mu), self.features)
 
     def solve_some(self, keep: Tensor, mu: float) -> Tensor:
         """V* (C, p+1) of the rows in the mask ``keep`` (n,) alone, through the smaller of the two normal equations."""
@@ -57,14 +57,14 @@ class Head:
         q = self.ridge.q[keep]  # the kernel of some rows is a part of the kernel of all
         a = root.new_zeros(self.residual.shape)
         a[keep] = root * _solve((q * self.ridge.lam) @ q.T, r, mu)
-        return wide.pull(a, self.features)
+        return head_products.pull(a, self.features)
 
     def relative_residual(self, v: Tensor, mu: float) -> float:
         """‖b − HV‖ / ‖b‖ of the normal equations, in float64."""
         s = self.weights.double().to(self.features.device)[:, None]
         r = self.residual.to(s)
-        gap = wide.pull(s * (r - wide.apply(self.features, v)), self.features) - mu * v
-        return float(gap.norm() / wide.pull(s * r, self.features).norm())
+        gap = head_products.pull(s * (r - head_products.apply(self.features, v)), self.features) - mu * v
+        return float(gap.norm() / head_products.pull(s * r, self.features).norm())
 
 
 def _solve(gram: Tensor, b: Tensor, mu: float) -> Tensor:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from lqf.curvature import KFAC
-from lqf.kernel_ridge import KernelRidge
-from lqf.objective import Problem
-from lqf.progress import SILENT, Progress
-from lqf.solution import Certificate, Solution, norm
+from lqf.kernels.ridge import KernelRidge
+from lqf.linear.problem import Problem
 from lqf.solvers.cg import Keep, conjugate_gradients
-from lqf.solvers.reduced import Reduced
+from lqf.solvers.schur import Reduced
+from lqf.solvers.solution import Certificate, Solution, norm
+from lqf.utils.progress import SILENT, Progress
 
 COHERENCE = 3.0
 """The curvature along a direction in which several layers move together exceeds the sum of K-FAC's blocks; scaling the

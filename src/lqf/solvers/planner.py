@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 from lqf.curvature.preconditioner import KFAC_SAMPLES, MOMENT_DRAWS, MOMENT_SAMPLES, TRACE_SAMPLES
 from lqf.errors import LQFError
-from lqf.fast.keeping import room_for
-from lqf.gram import TOGETHER
-from lqf.kernels import RATIOS
-from lqf.memory import available_bytes, human
-from lqf.objective import Problem
+from lqf.fast.cache_budget import room_for
+from lqf.kernels.gram import TOGETHER
+from lqf.kernels.tangent import RATIOS
+from lqf.linear.problem import Problem
+from lqf.runtime.memory import available_bytes, human
 from lqf.solvers.rates import FUSED, Factor, Rates, require_body
 
 __all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
@@ -265,7 +265,7 @@ def factor_bytes(problem: Problem, rates: Rates) -> int:
 
 
 def _gradient_bytes(problem: Problem, rates: Rates, per_row: int, free: int) -> int:
-    """A batch's pass while per-sample gradients are made of it: see `lqf.gram.rows_at_a_time`."""
+    """A batch's pass while per-sample gradients are made of it: see `lqf.kernels.gram.rows_at_a_time`."""
     if not problem.targets.is_cuda:
         return _batch_bytes(problem, rates, 1)
     return min(_batch_bytes(problem, rates, min(TOGETHER, per_row)), max(0, free // 2))

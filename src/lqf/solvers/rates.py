@@ -17,17 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.batch import pass_bytes
 from lqf.curvature.kfac import Piece, Sums
-from lqf.curvature.together import AT_A_TIME, Task, together
+from lqf.curvature.parallel_eigh import AT_A_TIME, Task, together
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
-from lqf.gram import gradients, parts
-from lqf.layers import NormLayer, Tape
-from lqf.memory import available_bytes
-from lqf.model import LinearModel
-from lqf.objective import Problem
-from lqf.precision import matmul_precision
+from lqf.kernels.gram import gradients, parts
+from lqf.linear.batch import pass_bytes
+from lqf.linear.layers import NormLayer, Tape
+from lqf.linear.model import LinearModel
+from lqf.linear.problem import Problem
+from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
 
 PATIENCE = 0.2
 """Seconds after which a measurement is not repeated again."""

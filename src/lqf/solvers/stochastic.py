@@ -23,10 +23,10 @@ from torch import Tensor
 
 from lqf.curvature import Preconditioner
 from lqf.errors import LQFError
-from lqf.objective import Problem
-from lqf.precision import matmul_precision
-from lqf.progress import SILENT, Progress
-from lqf.solution import Certificate, Solution, Step, certify
+from lqf.linear.problem import Problem
+from lqf.runtime.precision import matmul_precision
+from lqf.solvers.solution import Certificate, Solution, Step, certify
+from lqf.utils.progress import SILENT, Progress
 
 
 class StateCheckpoint(Protocol):

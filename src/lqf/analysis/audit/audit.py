@@ -1,0 +1,98 @@
+"""`Audit`: what a fitted model has to say about the data it was fitted on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lqf.analysis.audit import duplicates, informative, labels
+from lqf.data import Samples
+
+if TYPE_CHECKING:
+    from lqf.analysis import Analysis
+    from lqf.estimator import LQFClassifier
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Tables about the training samples; a row is a dict, its columns are those of the CSV files.
+
+    Attributes:
+        suspects: every sample, the least credible label first.
+        duplicates: pairs of samples that are nearly the same to the model, the most similar first.
+        information: every sample, the most informative first.
+        confusions: which class is taken for which in leave-one-out.
+        classes: names.
+        samples: the training samples, for their pictures.
+        loo_error: share of wrong leave-one-out predictions.
+        levels: how exact leave-one-out, information and similarity are, and what stands behind it.
+    """
+
+    suspects: Rows
+    duplicates: Rows
+    information: Rows
+    confusions: Rows
+    classes: tuple[str, ...]
+    samples: Samples
+    loo_error: float
+    levels: dict[str, dict[str, str]]
+
+    @property
+    def contradicted(self) -> Rows:
+        """The suspects whose label is not what leave-one-out predicts."""
+        return [row for row in self.suspects if row["predicted"] != row["label"]]
+
+    def to_dict(self, most: int = 100) -> dict[str, Any]:
+        """As JSON values, the longest tables cut to their first ``most`` rows; the counts are of all."""
+        return {
+            "n": len(self.suspects),
+            "classes": list(self.classes),
+            "loo_error": self.loo_error,
+            "levels": self.levels,
+            "contradicted": len(self.contradicted),
+            "suspects": _shown(self.suspects[:most]),
+            "duplicate_pairs": len(self.duplicates),
+            "duplicates_with_other_label": sum(r["label"] != r["other_label"] for r in self.duplicates),
+            "duplicates": _shown(self.duplicates[:most]),
+            "informative": {
+                name: {"most": _shown(most_), "least": _shown(least)}
+                for name, (most_, least) in informative.ends_of_classes(self.information, 5).items()
+            },
+            "confused_pairs": len(self.confusions),
+            "confusions": self.confusions[:most],
+        }
+
+
+def audit(model: LQFClassifier, analysis: Analysis, *, similar: float = duplicates.LEAST) -> Audit:
+    """Everything at once.
+
+    Args:
+        model: fitted.
+        analysis: its training problem, opened again.
+        similar: least cosine of near-duplicates.
+    """
+    fitted, loo = model.fitted_, analysis.known_leave_one_out()
+    information, similarity = analysis.information(), analysis.similarity()
+    pairs = similarity.pairs(least=similar, most=duplicates.MOST)
+    levels = {
+        "leave_one_out": (loo.level, loo.note),
+        "information": (information.level, information.note),
+        "similarity": (similarity.level, similarity.note),
+    }
+    return Audit(
+        suspects=labels.suspects(fitted, loo),
+        duplicates=duplicates.near_duplicates(fitted, pairs),
+        information=informative.by_information(fitted, information.samples()),
+        confusions=labels.confusions(fitted, loo),
+        classes=fitted.classes,
+        samples=analysis.images.samples,
+        loo_error=loo.error,
+        levels={name: {"level": level, "note": note} for name, (level, note) in levels.items()},
+    )
+
+
+def _shown(rows: Rows) -> Rows:
+    """Without positions, which mean nothing outside this process."""
+    return [{k: v for k, v in row.items() if not k.endswith("index")} for row in rows]

@@ -1,0 +1,52 @@
+"""Which samples tell the model most, and which nothing: functional information, per class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from lqf.fitting.fitted_model import Fitted
+
+COLUMNS = ("rank", "id", "label", "information", "rank_in_class", "of_class")
+
+
+def by_information(fitted: Fitted, values: Tensor) -> list[dict[str, Any]]:
+    """Every training sample, the most informative first, with its place among its class.
+
+    Args:
+        fitted: the model.
+        values: (N,) F-SI of every sample.
+    """
+    train = fitted.train
+    sizes, seen = [0] * len(fitted.classes), [0] * len(fitted.classes)
+    for y in train.labels.tolist():
+        sizes[y] += 1
+    rows = []
+    for rank, i in enumerate(values.argsort(descending=True, stable=True).tolist(), 1):
+        y = int(train.labels[i])
+        seen[y] += 1
+        rows.append(
+            {
+                "rank": rank,
+                "index": i,
+                "id": train.ids[i],
+                "label": fitted.classes[y],
+                "information": float(values[i]),
+                "rank_in_class": seen[y],
+                "of_class": sizes[y],
+            }
+        )
+    return rows
+
+
+def ends_of_classes(rows: list[dict[str, Any]], each: int) -> dict[str, tuple[list[Any], list[Any]]]:
+    """The ``each`` most and least informative rows of every class, the extreme ones first; no row is in both."""
+    ends: dict[str, tuple[list[Any], list[Any]]] = {}
+    for row in rows:
+        most, least = ends.setdefault(row["label"], ([], []))
+        if row["rank_in_class"] <= min(each, (row["of_class"] + 1) // 2):
+            most.append(row)
+        elif row["rank_in_class"] > row["of_class"] - each:
+            least.insert(0, row)
+    return ends

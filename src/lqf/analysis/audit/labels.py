@@ -1,0 +1,68 @@
+"""Labels that the other samples contradict, and classes that are taken for each other: both from leave-one-out.
+
+For a sample with label y and leave-one-out outputs f, the soft margin
+
+    m = (1/β) log Σ_{k≠y} exp(β f_k) − f_y,        p_y = 1/(1 + exp(β m)),
+
+says how strongly a model that has not seen the sample speaks against its label; β is the model's calibrated inverse
+temperature, so the order is that of the label's own probability. It counts all other classes, not only the best one: of
+flipped labels that finds a few more. It is large where the label is wrong, and where the image is a hard one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lqf.evaluation.calibration import probabilities
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.fitted_model import Fitted
+from lqf.linear.targets import logits
+
+SUSPECT_COLUMNS = ("rank", "id", "label", "predicted", "margin", "label_probability", "predicted_probability")
+CONFUSION_COLUMNS = ("label", "predicted", "n", "share")
+
+
+def suspects(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
+    """Every training sample, the most suspicious label first."""
+    margin, predicted = soft_margin(fitted, loo), loo.predicted
+    p = probabilities(loo.outputs, fitted.beta)
+    rows = []
+    for rank, i in enumerate(margin.argsort(descending=True, stable=True).tolist(), 1):
+        y, k = int(fitted.train.labels[i]), int(predicted[i])
+        rows.append(
+            {
+                "rank": rank,
+                "index": i,
+                "id": fitted.train.ids[i],
+                "label": fitted.classes[y],
+                "predicted": fitted.classes[k],
+                "margin": float(margin[i]),
+                "label_probability": float(p[i, y]),
+                "predicted_probability": float(p[i, k]),
+            }
+        )
+    return rows
+
+
+def soft_margin(fitted: Fitted, loo: LeaveOneOut) -> Tensor:
+    """(N,) how strongly the other samples contradict each label."""
+    scores = fitted.beta * logits(loo.outputs.double())
+    own = loo.labels[:, None].to(scores.device)
+    others = scores.scatter(1, own, -torch.inf).logsumexp(1)
+    return ((others - scores.gather(1, own)[:, 0]) / fitted.beta).cpu()
+
+
+def confusions(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
+    """Which class is taken for which in leave-one-out, how often, for which share of it; most frequent first."""
+    labels, predicted = fitted.train.labels.tolist(), loo.predicted.tolist()
+    of_class = Counter(labels)
+    pairs = Counter((a, b) for a, b in zip(labels, predicted, strict=True) if a != b)
+    ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], -pair[1] / of_class[pair[0][0]], pair[0]))
+    return [
+        {"label": fitted.classes[a], "predicted": fitted.classes[b], "n": n, "share": n / of_class[a]}
+        for (a, b), n in ordered
+    ]

@@ -1,0 +1,127 @@
+"""Leave-one-out residuals of all samples at once where the kernel of all outputs does not fit, and what follows.
+
+e_S^loo = (I − H_SS)⁻¹ e_S needs every sample's leverages. They are estimated from the kernel averaged over the outputs,
+K ≈ k ⊗ I_C, which gives every output a body of its own and so explains too much. Its ridge strength is therefore raised
+until the leverages add up to tr H, which a few random probes measure well: E ξᵀHξ = tr H.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from lqf.analysis.elimination import information, order_of_leaving
+from lqf.analysis.responses import Responses, Side
+from lqf.analysis.units import Units
+from lqf.curvature.random_signs import random_signs
+from lqf.kernels.ridge import KernelRidge
+
+TRACE_PROBES = 8
+"""Random sums of all training outputs by which the sum of all leverages is measured."""
+PROBES = 32
+"""Random sums of all validation outputs by which information is sketched."""
+
+AVERAGED = (
+    f"by the kernel averaged over the outputs, whose leverages add up to what {TRACE_PROBES} random probes measure"
+)
+SURROGATE = f"leverages by the kernel averaged over the outputs, their sum by {TRACE_PROBES} random probes"
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """Leverages of all training rows, estimated (exact where there is one output).
+
+    Attributes:
+        responses: solves of the training problem.
+        averaged: the factorised kernel averaged over the outputs, of all rows.
+        seed: of the probes.
+    """
+
+    responses: Responses
+    averaged: KernelRidge
+    seed: int = 0
+
+    def left_out(self, e: Tensor, units: Units) -> Tensor:
+        """(n, C) e^loo of all rows from their residuals e."""
+        return self._leverages(units).leave_out(e, self.ridge)
+
+    @cached_property
+    def ridge(self) -> float:
+        """μ' at which the averaged kernel's leverages, C times Σ λ/(λ+μ'), add up to the measured tr H."""
+        problem, lam = self.responses.problem, self.averaged.lam
+        mu, c = problem.ridge.head, problem.model.n_outputs
+        if c == 1:
+            return mu
+        wanted = self.trace()[0]
+        low, high = mu * 1e-3, mu * 1e6
+        for _ in range(100):
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if c * float((lam / (lam + middle)).sum()) > wanted else (low, middle)
+        return middle
+
+    def trace(self) -> tuple[float, float]:
+        """tr H by random probes, and its standard error."""
+        problem = self.responses.problem
+        n, c = problem.targets.shape
+        signs = random_signs(torch.arange(n), TRACE_PROBES, c, self.seed + 1).double()
+        p, _ = self.responses.of(Side(problem.inputs, self.responses.features, problem.fold), signs)
+        traces = (p * signs.to(p)).sum((1, 2))
+        return float(traces.mean()), float(traces.std() / TRACE_PROBES**0.5)
+
+    def information(self, e: Tensor, units: Units, cross: Tensor | None = None) -> Tensor:
+        """(U,) F-SI from the residuals e (n, C) and the averaged kernel alone; ``cross`` as of `leaving`."""
+        p, images = (None, len(units.ids)) if cross is None else (self._response(cross), len(cross))
+        return information(self.averaged, self.ridge, e, units, p, n_views=self._n_views) / images
+
+    def leaving(self, e: Tensor, units: Units, cross: Tensor | None = None, *, most: bool, steps: int) -> Tensor:
+        """(U,) the order in which units leave, from the residuals e (n, C) and the averaged kernel alone.
+
+        ``cross`` (Q, n) is the averaged kernel of images on which information is measured (`lqf.kernels.cross`); None:
+        it is measured on the other training samples.
+        """
+        p = None if cross is None else self._response(cross)
+        ridge, mu, n_views = self.averaged, self.ridge, self._n_views
+        return order_of_leaving(ridge, mu, e, units, p, n_views=n_views, most=most, steps=steps)
+
+    def _response(self, cross: Tensor) -> Tensor:
+        return self.averaged.dual(cross.T, self.ridge).T
+
+    @property
+    def _n_views(self) -> int:
+        return self.responses.problem.inputs.n_views
+
+    def _leverages(self, units: Units) -> KernelRidge:
+        ridge = self.averaged
+        groups = units.member.repeat_interleave(self.responses.problem.inputs.n_views)
+        return KernelRidge(ridge.q, ridge.lam, ridge.weights, groups)
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """F-SI (U,) of every unit by random probes, its standard error (U,), and the worst residual of their solves."""
+
+    values: Tensor
+    error: Tensor
+    residual: float
+
+
+def sketched_information(responses: Responses, side: Side, left_out: Tensor, units: Units, seed: int) -> Sketch:
+    """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw.
+
+    Args:
+        responses: solves of the training problem.
+        side: the images on which information is measured.
+        left_out: (n, C) leave-one-out residuals of the training rows.
+        units: who leaves together.
+        seed: of the signs.
+    """
+    v, c, n = side.inputs.n_views, responses.problem.model.n_outputs, len(units.ids)
+    images = len(side.features) // v
+    signs = random_signs(torch.arange(images), PROBES, c, seed).double()
+    p, worst = responses.of(side, signs.repeat_interleave(v, 1) / v)  # (k, n, C)
+    change = -(p * left_out.to(p)).view(PROBES, n, -1).sum(-1)
+    squared = units.add_up(change, 1).square().cpu() / images  # (k, U)
+    return Sketch(squared.mean(0), squared.std(0) / PROBES**0.5, worst)

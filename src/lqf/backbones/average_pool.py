@@ -1,0 +1,109 @@
+"""The average pooling at the end of a network: found by what it does, and replaced by bilinear pooling.
+
+Under average pooling the features are the mean of the last feature map (B, c, H, W), perhaps flattened, and nothing
+else: no layer follows. Networks that end in another way (a class token, a norm after the pooling) keep their own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lqf.backbones.base import Backbone
+from lqf.backbones.bilinear_pool import BilinearPool, may_be_average
+
+
+@dataclass(frozen=True)
+class AveragePool:
+    """Where a network averages.
+
+    Attributes:
+        name: of the module.
+        channels: c of the map it averages.
+        positions: H·W of that map, for the images that it was looked at with.
+    """
+
+    name: str
+    channels: int
+    positions: int
+
+
+@torch.no_grad()
+def find_average_pool(body: nn.Module, example: Tensor) -> AveragePool | None:
+    """The last module that averages a map into the features; None where there is none.
+
+    Args:
+        body: images -> features.
+        example: a few images as it takes them.
+    """
+    counts = Counter(id(m) for _, m in body.named_modules(remove_duplicate=False))
+    maps: dict[str, list[Tensor]] = {n: [] for n, m in body.named_modules() if may_be_average(m) and counts[id(m)] == 1}
+
+    def see(name: str) -> Callable[..., None]:
+        return lambda _, inputs, __: maps[name].append(inputs[0])
+
+    z = _with_hooks(body, example, {name: see(name) for name in maps})
+    for name, seen in reversed(maps.items()):
+        if len(seen) == 1 and seen[0].ndim == 4 and _same(seen[0].mean((2, 3)), z) and _passes_on(body, example, name):
+            return AveragePool(name, seen[0].shape[1], seen[0][0, 0].numel())
+    return None
+
+
+def _passes_on(body: nn.Module, example: Tensor, name: str) -> bool:
+    """Whether the body gives out unchanged, and in any number, what its module ``name`` makes."""
+    made = torch.randn(len(example), 3, generator=torch.Generator().manual_seed(0)).to(example)
+    try:
+        z = _with_hooks(body, example, {name: lambda *_: made})
+    except (RuntimeError, IndexError, ValueError, TypeError):  # it is not made for features of another number
+        return False
+    return _same(made, z)
+
+
+def _with_hooks(body: nn.Module, x: Tensor, hooks: dict[str, Callable[..., Any]]) -> Any:
+    handles = [body.get_submodule(name).register_forward_hook(hook) for name, hook in hooks.items()]
+    try:
+        return body(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _same(a: Tensor, z: Any) -> bool:
+    if not isinstance(z, Tensor) or a.shape != z.shape:
+        return False
+    size = float(a.abs().max())
+    return bool(torch.allclose(a.double(), z.double(), rtol=0, atol=1e-4 * size + 1e-30))
+
+
+def with_bilinear_pool(
+    backbone: Backbone, name: str, reduction: Tensor | None, channels: int, *, linearised: bool = False
+) -> Backbone:
+    """A copy of the backbone that pools bilinearly.
+
+    Args:
+        backbone: stays as it is.
+        name: of its average pooling.
+        reduction: (k, c) rows; None keeps all channels.
+        channels: k.
+        linearised: whether the reduction is one of the weights that may change.
+    """
+    body = copy.deepcopy(backbone.body)
+    pool = BilinearPool(reduction, channels, linearised=linearised)
+    pool.to(next(body.parameters(), torch.zeros(())).device)
+    body.set_submodule(name, pool.eval())
+    told = {"kind": "bilinear", "module": name, "channels": channels}
+    spec = {**backbone.spec, "pooling": told | ({"linearised": True} if linearised else {})}
+    return replace(backbone, body=body, features=pool.n_features, spec=spec, classifier=None)
+
+
+def reduction_of(backbone: Backbone) -> Tensor | None:
+    """(k, c) rows of a bilinear pooling, to be saved; None where there is nothing to save."""
+    kept = backbone.spec.get("pooling")
+    pool = backbone.body.get_submodule(kept["module"]) if kept else None
+    return pool.rows if isinstance(pool, BilinearPool) else None

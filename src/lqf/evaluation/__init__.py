@@ -1,0 +1,1 @@
+"""Predictions against labels: metrics, calibration, leave-one-out."""

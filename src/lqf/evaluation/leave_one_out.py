@@ -1,0 +1,84 @@
+"""Leave-one-out: what the model would say about each training sample had it not seen it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lqf.evaluation.calibration import fit_temperature, probabilities
+from lqf.evaluation.metrics import standard_error
+from lqf.linear.targets import decide, error_rate
+from lqf.solvers.solution import Level
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Out-of-sample outputs of the training samples.
+
+    Attributes:
+        outputs: (N, C), averaged over an image's views; NaN where they are not known (see `known`).
+        labels: (N,).
+        weights: (N,) sample weights.
+        level: "exact", "solved" or "estimated".
+        note: what stands behind the level: under a label-dependent linearisation point, its measured bias.
+    """
+
+    outputs: Tensor
+    labels: Tensor
+    weights: Tensor
+    level: Level
+    note: str = ""
+
+    @property
+    def known(self) -> Tensor:
+        """(N,) which samples have outputs: among many, refits predict a part only."""
+        return ~self.outputs.isnan().any(1)
+
+    @property
+    def error(self) -> float:
+        """Weighted share of samples that would be misclassified."""
+        return error_rate(*self._known())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the error, by the number of samples whose outputs are known."""
+        return standard_error(self.error, int(self.known.sum()))
+
+    @property
+    def predicted(self) -> Tensor:
+        """(N,) classes."""
+        return decide(self.outputs)
+
+    def temperature(self) -> tuple[float, float]:
+        """Calibrated inverse temperature and its cross-entropy."""
+        return fit_temperature(*self._known())
+
+    def probabilities(self) -> Tensor:
+        """(N, n_classes) out-of-sample probabilities, at the temperature that fits all of them best."""
+        return probabilities(self.outputs, self.temperature()[0])
+
+    def suspicion(self) -> Tensor:
+        """(N,) how strongly the other samples contradict the label: best other score minus the label's own.
+
+        NaN where the outputs are not known.
+        """
+        if self.outputs.shape[1] == 1:
+            return (1 - 2 * self.labels.to(self.outputs)) * 2 * self.outputs[:, 0]
+        own = self.outputs.gather(1, self.labels[:, None].to(self.outputs.device))[:, 0]
+        others = self.outputs.scatter(1, self.labels[:, None].to(self.outputs.device), -torch.inf)
+        return others.amax(1) - own
+
+    def _known(self) -> tuple[Tensor, Tensor, Tensor]:
+        known = self.known
+        return (
+            self.outputs[known],
+            self.labels[known.to(self.labels.device)],
+            self.weights[known.to(self.weights.device)],
+        )
+
+
+def average_views(rows: Tensor, n_views: int) -> Tensor:
+    """(N·V, …) -> (N, …)."""
+    return rows.view(-1, n_views, *rows.shape[1:]).mean(1)

@@ -1,0 +1,70 @@
+"""The training data of a fitted model, opened again and checked against what it was fitted on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lqf.data import Images, Samples, load_samples, open_images
+from lqf.errors import LQFError
+from lqf.fitting.fitted_model import Fitted, TrainingTable
+from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import counted, listed
+
+
+def open_training(fitted: Fitted, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
+    """The images the model was fitted on, in its order, with its labels, weights and groups.
+
+    Args:
+        fitted: the model.
+        train: where the data are now; None: where they were at the fit.
+        y: labels of ``train``, only to be compared with those of the fit.
+        progress: told of every image.
+
+    Raises:
+        LQFError: naming the files that are missing or have changed.
+    """
+    table = fitted.train
+    if train is None and table.source is None:
+        raise LQFError("the model was fitted on data in memory, which it does not keep; give them again with train=")
+    samples = _as_fitted(_load(train, y, table, progress), table, fitted.classes)
+    images = open_images(samples, fitted.preprocess, strict=True, progress=progress)
+    changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
+    if changed:
+        raise LQFError(
+            f"{counted(len(changed), 'image')} of {samples.name} changed since the model was fitted: "
+            f"{listed(changed)}; restore them, or fit again"
+        )
+    return images
+
+
+def _load(train: Any, y: Any, table: TrainingTable, progress: Progress) -> Samples:
+    source = table.source if train is None else train
+    if train is None and not Path(str(source)).expanduser().exists():
+        raise LQFError(
+            f"the training data are no longer at `{source}`; say where they are now with --train (in Python: train=)"
+        )
+    return load_samples(source, y, progress=progress)
+
+
+def _as_fitted(samples: Samples, table: TrainingTable, classes: tuple[str, ...]) -> Samples:
+    """The samples of the fit, in its order."""
+    where = {name: i for i, name in enumerate(samples.ids)}
+    missing = [name for name in table.ids if name not in where]
+    if missing:
+        raise LQFError(
+            f"{counted(len(missing), 'image')} that the model was fitted on cannot be found in {samples.name}: "
+            f"{listed(missing)}; restore them, or fit again"
+        )
+    found = samples.select(np.array([where[name] for name in table.ids]))
+    now = [found.classes[k] if k >= 0 else None for k in found.labels]
+    other = [i for i, name, k in zip(table.ids, now, table.labels, strict=True) if name not in (None, classes[k])]
+    if other:
+        raise LQFError(
+            f"the labels of {listed(other)} in {samples.name} are not those the model was fitted with; "
+            "restore them, or fit again"
+        )
+    return replace(found, classes=classes, labels=table.labels, weights=table.weights, groups=table.groups)

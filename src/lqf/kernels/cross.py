@@ -1,0 +1,100 @@
+"""Kernel between other images and the training rows: k(x, x_i) = J(x) M⁻¹ J(x_i)ᵀ·μ_head, by pairs of outputs.
+
+The other images' gradients through some layers are held, the training rows' are made batch by batch and met at once;
+layers are taken in groups that fit the memory given, one pass over both per group (see `lqf.kernels.gram`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lqf.analysis.responses import Side
+from lqf.evaluation.leave_one_out import average_views
+from lqf.kernels.gram import combined, gradients, grouped, parts
+from lqf.linear import head_products
+from lqf.linear.inputs import Inputs
+from lqf.linear.layers import Tape
+from lqf.linear.problem import Problem
+from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
+from lqf.utils.progress import SILENT, Progress
+
+COLUMNS = 1 << 16
+"""Weights over which products are summed in the passes' own type; their sums are added up in float64."""
+
+
+def head_cross(features: Tensor, training: Tensor) -> Tensor:
+    """z̃_q·z̃_i (rows, n) in float64."""
+    out = torch.ones(len(features), len(training), dtype=torch.float64, device=training.device)
+    for at in range(0, features.shape[1], head_products.COLUMNS):
+        columns = slice(at, at + head_products.COLUMNS)
+        out += features[:, columns].double() @ training[:, columns].double().T
+    return out
+
+
+def body_cross(
+    problem: Problem,
+    queries: Inputs,
+    signs: Tensor | None = None,
+    *,
+    budget: int | None = None,
+    progress: Progress = SILENT,
+) -> Tensor:
+    """⟨J_body(x)ᵀe_c, J_body(x_i)ᵀe_d⟩ in float64: (rows·C, n·C), both row-major in (row, output).
+
+    With ``signs`` (R, C) the average over the outputs instead, (1/RC) Σ_r ⟨J_body(x)ᵀu_r, J_body(x_i)ᵀu_r⟩: (rows, n).
+    Other images see the mean of the heads at the point, training rows their own (see `lqf.linear.model`). ``budget``:
+    bytes for the part of the images' Jacobian that is held at a time; default: a quarter of what is free.
+    """
+    budget = available_bytes(problem.targets.device) // 4 if budget is None else budget
+    model, c = problem.model, problem.model.n_outputs
+    us = torch.eye(c).to(problem.targets) if signs is None else signs.to(problem.targets)
+    theirs, own = combined(problem, us, mean_head=True), combined(problem, us)
+    tape = Tape(model.body, problem.inputs.example())
+    held, k = len(queries) * len(us), len(us) if signs is None else 1
+    per_gradient = max(1, budget // (held * problem.targets.element_size()))
+    groups = list(grouped(parts(tape, per_gradient), per_gradient))
+    out = problem.targets.new_zeros(len(queries) * k, len(problem.targets) * k, dtype=torch.float64)
+    total = len(groups) * (len(queries) + len(problem.targets))
+    with progress.stage("kernel with the training data", total=total, unit="rows") as stage, matmul_precision(False):
+        for group in groups:
+            size = sum(p.size for p in group)
+            left = problem.targets.new_empty(len(queries), len(us), size)
+            for rows, x in queries.batches():
+                mine = left.new_empty(len(x), len(us), size)
+                gradients(tape, group, x, theirs(rows), mine)
+                left[rows] = mine
+                stage.advance(len(x))
+            for rows, x in problem.inputs.batches():
+                right = left.new_empty(len(x), len(us), size)
+                gradients(tape, group, x, own(rows), right)
+                columns = (rows[:, None] * k + torch.arange(k, device=rows.device)).flatten()
+                if signs is None:
+                    out[:, columns] += _product(left.flatten(0, 1), right.flatten(0, 1))
+                else:
+                    pairs = zip(left.unbind(1), right.unbind(1), strict=True)
+                    out[:, columns] += sum(_product(a, b) for a, b in pairs) / signs.numel()
+                stage.advance(len(x))
+            del left, right, mine
+    return out
+
+
+def averaged_cross(
+    problem: Problem,
+    features: Tensor,
+    side: Side,
+    signs: Tensor,
+    *,
+    budget: int | None = None,
+    progress: Progress = SILENT,
+) -> Tensor:
+    """z̃_q·z̃_i + k(x_q, x_i)/ω of other images with the training rows, averaged over views: (images, n)."""
+    body = body_cross(problem, side.inputs, signs, budget=budget, progress=progress)
+    k = head_cross(side.features, features) + body / (problem.ridge.body / problem.ridge.head)
+    return average_views(k, side.inputs.n_views)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    pieces = zip(left.split(COLUMNS, 1), right.split(COLUMNS, 1), strict=True)
+    return torch.stack([(a @ b.T).double() for a, b in pieces]).sum(0)

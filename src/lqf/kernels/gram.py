@@ -1,0 +1,256 @@
+"""Inner products of per-sample gradients of the body, without ever holding the whole Jacobian.
+
+Layers are taken in groups that fit the memory given, one pass over the data per group; a layer that does not fit
+alone is cut by output channels. Many processes share out the layers, each of them over all rows, and add their kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lqf.linear.batch import pass_bytes
+from lqf.linear.layers import Layer, NormLayer, Tape, in_groups
+from lqf.linear.problem import Problem
+from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
+from lqf.utils.progress import SILENT, Progress
+
+Cotangents = Callable[[Tensor], Tensor]
+"""Row numbers (B,) -> cotangents at the features (R, B, p), R gradients per row."""
+TOGETHER = 4
+"""Gradients of one row that are made together."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is held of the Jacobian at a time.
+
+    Attributes:
+        layer: some of its output channels; None: weights without a rule.
+        channels: of the layer, or entries of the one weight.
+        size: entries in all.
+        names: of the weights without a rule.
+    """
+
+    layer: Layer | None
+    channels: slice
+    size: int
+    names: tuple[str, ...] = ()
+
+
+def parts(tape: Tape, largest: int) -> list[Part]:
+    """Cut the linearised weights into parts of at most ``largest`` entries (at least one channel each)."""
+    shapes = dict(zip(tape.body.layout.names, tape.body.layout.shapes, strict=True))
+    out = []
+    for layer in tape.layers:
+        size = sum(shapes[w].numel() for w in (layer.weight, layer.bias) if w)
+        groups = getattr(layer.module, "groups", 1)
+        channels = (
+            1 if isinstance(layer, NormLayer) else next(shapes[w][0] for w in (layer.weight, layer.bias) if w) // groups
+        )
+        step = channels if isinstance(layer, NormLayer) else max(1, channels * largest // max(size, 1))
+        for at in range(0, channels, step):
+            width = min(step, channels - at)
+            whole = isinstance(layer, NormLayer)
+            out.append(Part(layer, slice(None) if whole else slice(at, at + width), size * width // channels))
+    return [*out, *_without_rule(tape.other_sizes(), largest)]
+
+
+def _without_rule(sizes: dict[str, int], largest: int) -> Iterator[Part]:
+    """Several small weights at a time, a large one in slices."""
+    for names in in_groups(sizes, largest):
+        total = sum(sizes[n] for n in names)
+        if total <= largest:
+            yield Part(None, slice(None), total, tuple(names))
+            continue
+        for at in range(0, total, largest):
+            end = min(at + largest, total)
+            yield Part(None, slice(at, end), end - at, tuple(names))
+
+
+def grouped(items: list[Part], budget: int) -> Iterator[list[Part]]:
+    """Consecutive parts whose sizes add up to at most ``budget`` entries per row."""
+    group: list[Part] = []
+    for item in items:
+        if group and sum(p.size for p in group) + item.size > budget:
+            yield group
+            group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def body_kernel(
+    problem: Problem,
+    cotangents: Cotangents,
+    per_row: int,
+    *,
+    budget: int,
+    joint: bool = True,
+    progress: Progress = SILENT,
+) -> Tensor:
+    """Inner products of the body's gradients, in float64.
+
+    Args:
+        problem: data and model.
+        cotangents: which R combinations of the features to differentiate for each row.
+        per_row: R.
+        budget: bytes for the part of the Jacobian held at a time.
+        joint: True: all (row, r) pairs against each other, (nR, nR), row-major in (row, r). False: the R kernels
+            between equal r, averaged: (n, n); an average of several is an estimate anyway and may use TF32.
+        progress: where to report.
+    """
+    n, world, inputs = len(problem.targets), problem.inputs.world, problem.inputs.gathered()
+    tape = Tape(problem.model.body, inputs.example())
+    per_gradient = max(1, min(world.every(budget)) // (n * per_row * problem.targets.element_size()))
+    every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)))
+    mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
+    groups = list(grouped(mine, per_gradient))
+    saved, *layers = pass_bytes(tape, inputs.example(1))
+    m = n * per_row if joint else n
+    kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
+    _give_back(kernel.device)
+    with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
+        for group in groups:
+            rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
+            sizes = (saved + _whole_bytes(tape, group, rows.element_size()), *layers)
+            step = rows_at_a_time(inputs.batch_size, min(TOGETHER, per_row), sizes, rows.device)
+            done = 0  # batches come in the order of the rows
+            for index, x in inputs.batches():
+                with matmul_precision(fast=per_row > 1 and not joint):
+                    gradients(tape, group, x, cotangents(index), rows[done : done + len(x)], step)
+                done += len(x)
+                stage.advance(len(x))
+            for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
+                add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
+            del rows, block  # the next group's must not be held beside them
+            _give_back(kernel.device)
+    return world.sum_(kernel)
+
+
+def _whole_bytes(tape: Tape, group: list[Part], item: int) -> int:
+    """Of a row's gradients at weights without a rule, which are made whole, and copied, before a slice is taken."""
+    sizes = tape.other_sizes()
+    return 2 * item * max((sum(sizes[n] for n in part.names) for part in group), default=0)
+
+
+def _give_back(device: torch.device) -> None:
+    """A Jacobian is one large block of a GPU's memory: what is free in pieces cannot hold it, and a small tensor later
+    put into its place would keep all of it.
+    """
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def rows_at_a_time(batch: int, at_once: int, sizes: Sequence[int], device: torch.device) -> int:
+    """Rows of a batch whose gradients are made together.
+
+    On a CPU the gradients at the layers' outputs take no more memory than one r for all of the batch; on a GPU, which
+    is faster with many rows, no more than half of what is free beside the Jacobian.
+    """
+    if device.type != "cuda":
+        return -(-batch // at_once)
+    saved, outputs, patches = sizes
+    return max(1, min(batch, available_bytes(device) // 2 // max(1, saved + at_once * outputs + 2 * patches)))
+
+
+def gradients(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, step: int | None = None) -> None:
+    """Write the gradients of one batch into ``out`` (B, R, group size), ``step`` rows at a time (default: what fits).
+
+    Some of the R are made together, so that a layer's patches are laid out once for all of them.
+    """
+    at_once = min(TOGETHER, len(us))
+    step = step or rows_at_a_time(len(x), at_once, pass_bytes(tape, x[:1]), x.device)
+    for at in range(0, len(x), step):
+        part = slice(at, at + step)
+        _write(tape, group, x[part], us[:, part], out[part], at_once)
+
+
+def _write(tape: Tape, group: list[Part], x: Tensor, us: Tensor, out: Tensor, at_once: int) -> None:
+    z, records = tape.record(x)
+    wanted = {id(p.layer) for p in group}
+    records = [r for r in records if id(r.layer) in wanted]
+    for k in range(0, len(us), at_once):
+        some = us[k : k + at_once]
+        last = k + at_once >= len(us)
+        gs = [Tape.backward(z, records, u, retain=not last or i + 1 < len(some)) for i, u in enumerate(some)]
+        at = 0
+        for part in group:
+            into = out[:, k : k + at_once, at : at + part.size]
+            if part.layer is None:
+                for i, u in enumerate(some):
+                    grads = tape.others_per_sample(x, u, part.names).values()
+                    _fill(into[:, i], [g[:, part.channels] for g in grads], add=False)
+            mine = [i for i, r in enumerate(records) if r.layer is part.layer]
+            for called, i in enumerate(mine):
+                _add_layer(into, part, records[i].a, [g[i] for g in gs], add=called > 0)
+            at += part.size
+
+
+def _add_layer(into: Tensor, part: Part, a: Tensor, gs: list[Tensor], add: bool) -> None:
+    """The gradients of one call of one layer: into (B, R, size) from its input a and the gradients at its output."""
+    layer = part.layer
+    assert layer is not None
+    if isinstance(layer, NormLayer):
+        for i, g in enumerate(gs):
+            _fill(into[:, i], layer.per_sample(a, g).values(), add)
+        return
+    g = torch.stack([layer.grads(g)[:, :, part.channels] for g in gs], 2)  # (B, groups, R, o, L)
+    pieces = []
+    if layer.weight:
+        products = g.flatten(2, 3) @ layer.patches(a).mT  # (B, groups, R·o, p): one product for all r
+        pieces.append(products.unflatten(2, (len(gs), -1)).transpose(1, 2))
+    if layer.bias:
+        pieces.append(g.sum(-1).transpose(1, 2))
+    _fill(into, [piece.flatten(2) for piece in pieces], add)
+
+
+def _fill(into: Tensor, pieces: Iterable[Tensor], add: bool) -> None:
+    """Write (or add) pieces one after the other along the last dimension."""
+    at = 0
+    for piece in pieces:
+        here = into[..., at : at + piece.shape[-1]]
+        here.add_(piece) if add else here.copy_(piece)
+        at += piece.shape[-1]
+
+
+def add_gram(
+    kernel: Tensor, rows: Tensor, scale: float, *, fast: bool = False, columns: int = 1 << 16, tile: int = 2048
+) -> None:
+    """kernel += scale · rows rowsᵀ, upper tiles only and mirrored; pieces of few columns are summed in float64.
+
+    With k equal tiles along a side, (k+1)/2k of all products are made; smaller tiles than these would be slower.
+    """
+    n = len(rows)
+    tile = -(-n // -(-n // tile))
+    with matmul_precision(fast):
+        for a in range(0, n, tile):
+            for b in range(a, n, tile):
+                block = kernel.new_zeros(len(rows[a : a + tile]), len(rows[b : b + tile]))
+                for c in range(0, rows.shape[1], columns):
+                    left, right = rows[a : a + tile, c : c + columns], rows[b : b + tile, c : c + columns]
+                    block += left @ right.T
+                kernel[a : a + tile, b : b + tile] += scale * block
+                if b > a:
+                    kernel[b : b + tile, a : a + tile] += scale * block.T
+
+
+def every_output(problem: Problem) -> Cotangents:
+    """Cotangents of all C outputs of each row."""
+    return combined(problem, torch.eye(problem.model.n_outputs).to(problem.targets))
+
+
+def combined(problem: Problem, us: Tensor, *, mean_head: bool = False) -> Cotangents:
+    """Cotangents of the sums ``us`` (R, C) of the outputs of each row, through its own head or the mean of all."""
+    model = problem.model
+
+    def cotangents(rows: Tensor) -> Tensor:
+        fold = None if mean_head else problem.fold[rows]
+        return torch.stack([model.to_features(u.expand(len(rows), -1), fold) for u in us])
+
+    return cotangents

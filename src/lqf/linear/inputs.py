@@ -1,0 +1,202 @@
+"""Rows of the problem: every image in each of its fixed views, delivered to the device in batches.
+
+Row i·V + v is view v of sample i. With a frozen prefix (weights before the first linearised stage) the rows are the
+prefix's activations, computed once and kept in memory when they fit. Where many processes share the samples, each
+delivers the rows of its own; row numbers count all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+
+import torch
+from torch import Tensor, nn
+
+from lqf.data import Images, Preprocess, gather_images, held, normalize
+from lqf.runtime.distributed import ALONE, World
+from lqf.runtime.memory import available_bytes
+from lqf.utils.progress import SILENT, Progress
+
+
+class Inputs:
+    """Batches of network inputs on a device.
+
+    Args:
+        images: decoded images, or tensors.
+        preprocess: how pixels become network inputs.
+        device: where the batches go.
+        dtype: floating-point type of the batches.
+        batch_size: rows per batch.
+        prefix: the frozen part of the network; None when all of it is linearised.
+        samples: which of the images; default all.
+        world: the processes that share the images.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        preprocess: Preprocess,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        batch_size: int,
+        prefix: nn.Module | None = None,
+        samples: Tensor | None = None,
+        world: World = ALONE,
+    ):
+        self.images, self.preprocess, self.prefix = images, preprocess, prefix
+        self.device, self.dtype, self.batch_size = device, dtype, batch_size
+        self.samples = torch.arange(len(images)) if samples is None else samples
+        self.world = world
+        self._cache: Tensor | None = None  # of the rows that this process delivers
+        self._on_device: Tensor | None = None  # the same
+        self._held: list[tuple[Tensor, Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self.samples) * self.n_views
+
+    def take(self, samples: Tensor) -> Inputs:
+        """The rows of some samples only; what is cached stays shared."""
+        other = self._copied()
+        other.samples = self.samples[samples]
+        return other
+
+    def in_batches(self, rows: int) -> Inputs:
+        """The same rows, so many at a time; what is cached stays shared."""
+        other = self._copied()
+        other.batch_size = rows
+        return other
+
+    def gathered(self) -> Inputs:
+        """The same rows, all of them delivered by every process: for kernels, where every row meets every other."""
+        if self.world.size == 1:
+            return self
+        other = self._copied()
+        other.images = gather_images(self.images, self.samples, self.world)
+        other.samples, other.world = torch.arange(len(self.samples)), ALONE
+        other._cache = other._on_device = None
+        other.cache_prefix(available_bytes(torch.device("cpu")) // (4 * self.world.local_size))
+        return other
+
+    def _copied(self) -> Inputs:
+        """The same but for the batches that are held, which are those of this division into batches."""
+        other = copy(self)
+        other._held = []
+        return other
+
+    @property
+    def own(self) -> Tensor:
+        """The samples, by their position, whose rows this process delivers."""
+        return held(self.images, self.samples)
+
+    @property
+    def n_views(self) -> int:
+        """V, the number of fixed views of every image."""
+        return self.images.n_views
+
+    def fetch(self, rows: Tensor) -> Tensor:
+        """Network inputs of these rows (all of one view, or any mixture)."""
+        rows = rows.cpu()
+        return self._deliver(self.samples[rows // self.n_views] * self.n_views + rows % self.n_views)
+
+    def _deliver(self, rows: Tensor) -> Tensor:
+        """The same for row numbers over all images."""
+        if self._cache is not None:
+            return self._cache[rows - self._first].to(self.device, non_blocking=True)
+        if self._on_device is not None:
+            x = self._on_device[(rows - self._first).to(self.device, non_blocking=True)]
+        else:
+            x = self._pixels(rows).to(self.device, non_blocking=True)
+        return self._through_prefix(normalize(x, self.preprocess, self.dtype))
+
+    def augmented(self, rows: Tensor, scheme: str, generator: torch.Generator) -> Tensor:
+        """Randomly augmented inputs of the rows' samples."""
+        x = self.images.augmented(self.samples[rows.cpu() // self.n_views], scheme, generator)
+        return self._through_prefix(normalize(x.to(self.device), self.preprocess, self.dtype))
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """(row numbers on the device, inputs) over all rows of this process, each row once."""
+        yield from self._held
+        for rows in self.batch_rows()[len(self._held) :]:
+            yield rows.to(self.device), self.fetch(rows)
+
+    def batch_rows(self) -> list[Tensor]:
+        """The row numbers of `batches`."""
+        per_batch, own, views = max(1, self.batch_size // self.n_views), self.own, torch.arange(self.n_views)
+        return [
+            (index[:, None] * self.n_views + views).flatten() for index in (own.split(per_batch) if len(own) else ())
+        ]
+
+    def hold(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        """Deliver these, the first of `batches`, as the very same tensors from now on."""
+        self._held = batches
+
+    @property
+    def held_share(self) -> float:
+        """The share of the rows that are held."""
+        return sum(len(rows) for rows, _ in self._held) / max(1, len(self.own) * self.n_views)
+
+    def example(self, rows: int = 2) -> Tensor:
+        """A few rows of any samples, for looking at shapes and timing."""
+        return self._deliver(self._first + torch.arange(min(rows, len(self.images.own) * self.n_views)))
+
+    @property
+    def _first(self) -> int:
+        """The first row, over all images, that this process can deliver."""
+        return self.images.own.start * self.n_views
+
+    def cache_prefix(self, budget: int | None = None, progress: Progress = SILENT) -> bool:
+        """Keep the frozen prefix's activations if they fit into ``budget`` bytes (default: half of what is free).
+
+        Rows are looked up by their number over all images, so those of all images this process has are kept.
+        """
+        if self.prefix is None:
+            return False
+        one, whole = self.example(1), self._copied()
+        whole.samples, n = torch.arange(len(self.images)), len(self.images.own) * self.n_views
+        budget = available_bytes(torch.device("cpu")) // (2 * self.world.local_size) if budget is None else budget
+        if one.numel() * one.element_size() * n > budget:
+            return False
+        cache = torch.empty((n, *one.shape[1:]), dtype=self.dtype)
+        with progress.stage("frozen prefix", total=n, unit="rows") as stage:
+            for rows, x in whole.batches():
+                cache[rows.cpu() - self._first] = x.cpu()
+                stage.advance(len(rows))
+        self._cache = cache
+        return True
+
+    def keep_on_device(self, budget: int | None = None) -> bool:
+        """Keep the pixels of all rows on the GPU if they fit into ``budget`` bytes (default: a quarter of its memory).
+
+        A fast pass takes less time than copying its images there.
+        """
+        if self.device.type != "cuda" or self._cache is not None:
+            return False
+        own = self._first + torch.arange(len(self.images.own) * self.n_views)
+        one = self._pixels(own[:1])
+        budget = available_bytes(self.device) // 4 if budget is None else budget
+        if len(own) * one.numel() * one.element_size() > budget:
+            return False
+        self._on_device = torch.cat([self._pixels(part).to(self.device) for part in own.split(1024)])
+        return True
+
+    def _pixels(self, rows: Tensor) -> Tensor:
+        sample, view = rows // self.n_views, rows % self.n_views
+        if self.n_views == 1:
+            return self.images.batch(sample, 0)
+        out: Tensor | None = None
+        for v in range(self.n_views):
+            mine = view == v
+            if bool(mine.any()):
+                part = self.images.batch(sample[mine], v)
+                out = part.new_empty((len(rows), *part.shape[1:])) if out is None else out
+                out[mine] = part
+        assert out is not None
+        return out
+
+    def _through_prefix(self, x: Tensor) -> Tensor:
+        if self.prefix is None:
+            return x
+        with torch.no_grad():
+            return self.prefix(x)

@@ -1,0 +1,1 @@
+"""Results for people: explanations, summaries, test errors, shifts, one page of all."""

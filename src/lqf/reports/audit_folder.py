@@ -1,0 +1,82 @@
+"""An audit as a folder: JSON, one CSV per table, and contact sheets to look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lqf.analysis.audit import duplicates, informative, labels
+from lqf.analysis.audit.audit import Audit
+from lqf.reports.pictures import Tile, contact_sheet, png, thumbnail
+from lqf.utils.files import check_folder, new_folder, write_table
+
+FORMAT = "lqf-audit"
+_FOLDER = {"marker": "audit.json", "format": FORMAT, "command": "lqf audit"}
+_ACROSS, _DOWN = 6, 6
+"""Pictures in a row of a sheet, and rows (of classes, too)."""
+_SIDE = 160
+
+
+def check(out: Path, overwrite: bool) -> None:
+    """Refuse, before any work is done, a folder that is there and may not be replaced."""
+    check_folder(out, overwrite, **_FOLDER)
+
+
+def write(audit: Audit, out: Path, *, overwrite: bool = False) -> list[str]:
+    """Write the folder in one step; returns the names of its files."""
+    check(out, overwrite)
+    with new_folder(out, overwrite, **_FOLDER) as folder:
+        content = {"format": FORMAT, **audit.to_dict()}
+        (folder / "audit.json").write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
+        write_table(folder / "labels.csv", audit.suspects, labels.SUSPECT_COLUMNS)
+        write_table(folder / "duplicates.csv", audit.duplicates, duplicates.COLUMNS)
+        write_table(folder / "information.csv", audit.information, informative.COLUMNS)
+        write_table(folder / "confusions.csv", audit.confusions, labels.CONFUSION_COLUMNS)
+        for name, rows in sheets(audit).items():
+            (folder / name).write_bytes(png(contact_sheet(rows, _SIDE)))
+        return sorted(path.name for path in folder.iterdir())
+
+
+def sheets(audit: Audit) -> dict[str, list[tuple[str, list[Tile]]]]:
+    """File name -> rows of pictures; tables that are empty have no sheet."""
+    suspicious = [_suspect(audit, r) for r in audit.contradicted[: _ACROSS * _DOWN]]
+    pairs = [tile for r in audit.duplicates[: _ACROSS * _DOWN // 2] for tile in _pair(audit, r)]
+    found = {
+        "labels.png": _rows("Labels that leave-one-out contradicts", suspicious),
+        "duplicates.png": _rows("Near-duplicates, in pairs", pairs),
+        "informative.png": _classes(audit),
+    }
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _rows(title: str, tiles: Sequence[Tile]) -> list[tuple[str, list[Tile]]]:
+    parts = [list(tiles[k : k + _ACROSS]) for k in range(0, len(tiles), _ACROSS)]
+    return [(title if k == 0 else "", part) for k, part in enumerate(parts)]
+
+
+def _classes(audit: Audit) -> list[tuple[str, list[Tile]]]:
+    """The most and the least informative samples of the first classes, three each."""
+    half, rows = _ACROSS // 2, []
+    for name, (most, least) in list(informative.ends_of_classes(audit.information, half).items())[: 2 * _DOWN]:
+        tiles = [_informative(audit, r, "most") for r in most] + [_informative(audit, r, "least") for r in least]
+        rows.append((f"{name}: most and least informative", tiles))
+    return rows
+
+
+def _suspect(audit: Audit, row: dict[str, Any]) -> Tile:
+    p = f"{row['predicted']}? ({row['predicted_probability']:.0%})"
+    return thumbnail(audit.samples, row["index"], _SIDE), [p, f"labelled {row['label']}", row["id"]]
+
+
+def _pair(audit: Audit, row: dict[str, Any]) -> list[Tile]:
+    what = "same file" if row["same_file"] else f"cosine {row['similarity']:.3f}"
+    return [
+        (thumbnail(audit.samples, row["index"], _SIDE), [what, row["label"], row["id"]]),
+        (thumbnail(audit.samples, row["other_index"], _SIDE), ["", row["other_label"], row["other"]]),
+    ]
+
+
+def _informative(audit: Audit, row: dict[str, Any], end: str) -> Tile:
+    return thumbnail(audit.samples, row["index"], _SIDE), [f"{end}: {row['information']:.2g}", row["id"]]

@@ -1,0 +1,122 @@
+"""One prediction explained by the training images: which of them pushed it there, and which away.
+
+The effect of a training sample (or group) is what leaving it out changes, by the removal formula; its size is told as
+the calibrated probability of the predicted class without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lqf.evaluation.calibration import probabilities
+
+if TYPE_CHECKING:
+    from lqf.analysis import Influence
+
+MOST_CLASSES = 5
+"""Classes whose probability is told."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """What leaving out one training unit does to a prediction.
+
+    Attributes:
+        name: id of the sample, or name of the group.
+        sample: number of the unit's first sample, whose picture stands for it.
+        label: that sample's label.
+        size: samples of the unit.
+        change: of the predicted class's score when the unit is left out.
+        probability: of the predicted class without it.
+    """
+
+    name: str
+    sample: int
+    label: str
+    size: int
+    change: float
+    probability: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One image's prediction and what it rests on.
+
+    Attributes:
+        id: of the image.
+        query: its number among those that were asked about.
+        predicted: class.
+        probability: of that class, calibrated on leave-one-out outputs.
+        probabilities: of the likeliest classes, the likeliest first.
+        label: where it is known, else None.
+        towards, away: training units that pushed towards the predicted class and away from it, the strongest first.
+    """
+
+    id: str
+    query: int
+    predicted: str
+    probability: float
+    probabilities: dict[str, float]
+    label: str | None
+    towards: tuple[Push, ...]
+    away: tuple[Push, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        plain = {k: getattr(self, k) for k in ("id", "predicted", "probability", "probabilities", "label")}
+        return plain | {side: [_plain(p) for p in getattr(self, side)] for side in ("towards", "away")}
+
+
+def explanations(influence: Influence, train_labels: Tensor, *, most: int = 6) -> list[Explanation]:
+    """One for every query.
+
+    Args:
+        influence: of all training units on the queries.
+        train_labels: (N,) classes of the training samples.
+        most: units of each kind, at most.
+    """
+    p = probabilities(influence.outputs, influence.beta)
+    change = influence.of_class()  # (U, Q)
+    labels = [influence.classes[k] for k in train_labels.tolist()]
+    first, size = _members(influence.units.member, len(influence.units))
+    told = []
+    for q, name in enumerate(influence.query_ids):
+        k, y = int(influence.predicted[q]), int(influence.labels[q])
+        order = change[:, q].argsort(stable=True).tolist()
+        towards = [u for u in order[:most] if change[u, q] < 0]
+        away = [u for u in order[::-1][:most] if change[u, q] > 0]
+        without = probabilities(influence.outputs[q] + influence.effects[towards + away, q], influence.beta)[:, k]
+        pushes = [
+            Push(influence.units.names[u], first[u], labels[first[u]], size[u], float(change[u, q]), float(w))
+            for u, w in zip(towards + away, without, strict=True)
+        ]
+        likely = p[q].argsort(descending=True, stable=True)[:MOST_CLASSES].tolist()
+        told.append(
+            Explanation(
+                id=name,
+                query=q,
+                predicted=influence.classes[k],
+                probability=float(p[q, k]),
+                probabilities={influence.classes[c]: float(p[q, c]) for c in likely},
+                label=influence.classes[y] if y >= 0 else None,
+                towards=tuple(pushes[: len(towards)]),
+                away=tuple(pushes[len(towards) :]),
+            )
+        )
+    return told
+
+
+def _members(member: Tensor, n: int) -> tuple[list[int], list[int]]:
+    """Number of the first sample of every unit, and how many it has."""
+    first = torch.full((n,), len(member), dtype=torch.long)
+    first.scatter_reduce_(0, member.cpu(), torch.arange(len(member)), "amin")
+    return first.tolist(), torch.bincount(member.cpu(), minlength=n).tolist()
+
+
+def _plain(push: Push) -> dict[str, Any]:
+    names = ("name", "label", "size", "change", "probability")
+    return {name: getattr(push, name) for name in names}

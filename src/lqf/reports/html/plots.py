@@ -1,0 +1,163 @@
+"""Where the marks of a plot lie, in the units of an SVG's viewBox; the template draws them, CSS colours them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lqf.evaluation.metrics import standard_error
+
+WIDTH, HEIGHT = 360, 260
+LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40
+"""Margins around the plotting area, for the labels of the axes."""
+
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values along pixels, linear or by powers of ten."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        a, b, x = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
+        return round(self.start + (x - a) / ((b - a) or 1.0) * (self.end - self.start), 1)
+
+    def ticks(self, most: int = 6) -> list[dict[str, Any]]:
+        """Round values inside the range, with their labels."""
+        if self.log:
+            return [{"at": self(10.0**e), "label": f"10{str(e).translate(SUPERSCRIPT)}"} for e in self._powers(most)]
+        step = round_step((self.high - self.low) / most)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [{"at": self(k * step), "label": f"{k * step:g}"} for k in range(first, last + 1)]
+
+    def _powers(self, most: int) -> range:
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+        return range(first, last + 1, max(1, math.ceil((last - first + 1) / most)))
+
+
+def round_step(rough: float) -> float:
+    """The next of 1, 2, 5, 10, … times a power of ten."""
+    if rough <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= rough * (1 - 1e-9))
+
+
+def horizontal(low: float, high: float, *, log: bool = False) -> Axis:
+    """The x axis of a plot."""
+    return Axis(low, high, LEFT, WIDTH - RIGHT, log)
+
+
+def vertical(low: float, high: float, *, log: bool = False) -> Axis:
+    """The y axis of a plot: up is more."""
+    return Axis(low, high, HEIGHT - BOTTOM, TOP, log)
+
+
+def frame(x: Axis, y: Axis, x_label: str, y_label: str, marks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A plot for the template: axes, and marks to draw in them."""
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "right": WIDTH - RIGHT,
+        "top": TOP,
+        "bottom": HEIGHT - BOTTOM,
+        "x_ticks": x.ticks(),
+        "y_ticks": y.ticks(),
+        "x_label": x_label,
+        "y_label": y_label,
+        "marks": list(marks),
+    }
+
+
+def reliability_plot(sets: Sequence[tuple[str, str, Sequence[dict[str, float]]]]) -> dict[str, Any]:
+    """Confidence against the share of right answers; ``sets`` are (name, CSS class, bins of `measure.reliability`)."""
+    lows = [min(b["confidence"], b["right"]) for _, _, bins in sets for b in bins]
+    low = math.floor(10 * max(0.0, min(lows, default=0.0)) - 1e-9) / 10
+    low = min(max(low, 0.0), 0.8)
+    x, y = horizontal(100 * low, 100), vertical(100 * low, 100)
+    most = max((b["n"] for _, _, bins in sets for b in bins), default=1)
+    diagonal = {"kind": "line", "class": "even", "points": f"{x(100 * low)},{y(100 * low)} {x(100)},{y(100)}"}
+    marks: list[dict[str, Any]] = [diagonal]
+    for name, css, bins in sets:
+        at = [(x(100 * b["confidence"]), y(100 * b["right"]), b) for b in bins]
+        marks.append({"kind": "line", "class": css, "points": " ".join(f"{a},{b}" for a, b, _ in at)})
+        for a, _, of in at:
+            se = standard_error(of["right"], int(of["n"]))
+            ends = [y(100 * min(max(of["right"] + d, low), 1.0)) for d in (-se, se)]
+            marks.append({"kind": "bar", "class": css, "x": a, "y1": ends[0], "y2": ends[1]})
+        for a, b, of in at:
+            tip = f"{name}: sure to {of['confidence']:.0%}, right in {of['right']:.0%} of {of['n']:,}"
+            marks.append(_dot(a, b, css, tip, 2.5 + 3 * math.sqrt(of["n"] / most)))
+    return frame(x, y, "confidence in %", "right answers in %", marks)
+
+
+def residual_plot(history: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Relative residual over passes, by powers of ten; None where there are not two measurements."""
+    steps = [(s["passes"], s["residual"]) for s in history if s.get("residual")]
+    if len(steps) < 2 or steps[0][0] == steps[-1][0]:
+        return None
+    values = [r for _, r in steps]
+    low, high = (10.0 ** f(math.log10(v)) for f, v in ((math.floor, min(values)), (math.ceil, max(values))))
+    x, y = horizontal(steps[0][0], steps[-1][0]), vertical(low, high if high > low else 10 * low, log=True)
+    marks = [{"kind": "line", "class": "loo", "points": " ".join(f"{x(n)},{y(r)}" for n, r in steps)}]
+    marks += [_dot(x(n), y(r), "loo", f"{r:.2g} after {n} passes", 2.5) for n, r in steps]
+    return frame(x, y, "passes over the data", "relative residual", marks)
+
+
+def decay_plot(choice: dict[str, Any]) -> dict[str, Any]:
+    """Leave-one-out error over the weight decays that were tried; the one that was kept is filled."""
+    tried = choice["tried"]
+    decays, errors = [t["weight_decay"] for t in tried], [100 * t["loo_error"] for t in tried]
+    step = round_step(max(max(errors) - min(errors), 1.0) / 4)
+    low, high = step * math.floor(min(errors) / step), step * math.ceil(max(errors) / step)
+    x = horizontal(min(decays), max(decays), log=True)
+    y = vertical(low, high if high > low else low + step)
+    marks = [
+        {
+            "kind": "line",
+            "class": "loo",
+            "points": " ".join(f"{x(d)},{y(e)}" for d, e in zip(decays, errors, strict=True)),
+        }
+    ]
+    for d, e in zip(decays, errors, strict=True):
+        kept = d == choice["kept"]
+        tip = f"weight decay {d:.3g}: {e:.1f} %" + (" (kept)" if kept else "")
+        marks.append(_dot(x(d), y(e), "kept" if kept else "loo", tip, 6 if kept else 2.5))
+    return frame(x, y, "weight decay", "leave-one-out error in %", marks)
+
+
+def shift_plot(train: Sequence[float], test: Sequence[float], bins: int = 24) -> dict[str, Any]:
+    """Two histograms over one axis, as shares: out-of-sample scores of training and of test images."""
+    both = sorted([*train, *test])
+    low, high = both[0], both[-1] if both[-1] > both[0] else both[0] + 1.0
+    width = (high - low) / bins
+    shares = [_histogram(v, low, width, bins) for v in (train, test)]
+    x, y = horizontal(low, high), vertical(0, 100 * max(max(s) for s in shares))
+    marks = []
+    for css, share in zip(("loo", "test"), shares, strict=True):
+        corners = [f"{x(low)},{y(0)}"]
+        for k, s in enumerate(share):
+            corners += [f"{x(low + k * width)},{y(100 * s)}", f"{x(low + (k + 1) * width)},{y(100 * s)}"]
+        marks.append({"kind": "area", "class": css, "points": " ".join([*corners, f"{x(high)},{y(0)}"])})
+    plot = frame(x, y, "← like the training set · like the test set →", "share of images in %", marks)
+    return plot | {"x_ticks": []}
+
+
+def _histogram(values: Sequence[float], low: float, width: float, bins: int) -> list[float]:
+    counts = [0] * bins
+    for v in values:
+        counts[min(int((v - low) / width), bins - 1)] += 1
+    return [c / max(len(values), 1) for c in counts]
+
+
+def _dot(x: float, y: float, css: str, tip: str, r: float) -> dict[str, Any]:
+    return {"kind": "dot", "class": css, "x": x, "y": y, "r": round(r, 1), "tip": tip}

@@ -1,0 +1,280 @@
+"""The report of a fitted model: everything that is known about it and its data, on one page."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import lqf
+from lqf.analysis.audit import Audit
+from lqf.analysis.audit.informative import ends_of_classes
+from lqf.evaluation.calibration import probabilities
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
+from lqf.reports.evaluation import Tested
+from lqf.reports.explanation import Explanation
+from lqf.reports.html import plots, tables, words
+from lqf.reports.html.environment import number, percent, render
+from lqf.reports.html.gallery import Gallery
+from lqf.reports.shift import Shift
+
+if TYPE_CHECKING:
+    from lqf.fitting.fitted_model import Fitted
+
+MOST_SUSPECTS, MOST_PAIRS, MOST_CLASSES, EACH = 24, 9, 8, 4
+"""Pictures of a page: suspicious labels, pairs of copies, classes with informative images, images of each kind."""
+
+
+def report_page(
+    fitted: Fitted,
+    loo: LeaveOneOut,
+    audit: Audit,
+    *,
+    name: str,
+    test: Tested | None = None,
+    shift: Shift | None = None,
+    cases: tuple[list[Explanation], str] | None = None,
+) -> str:
+    """The page.
+
+    Args:
+        fitted: the model.
+        loo: its leave-one-out.
+        audit: of its training data.
+        name: title.
+        test: a test set's predictions.
+        shift: how it differs from the training set.
+        cases: explanations of some test images (`Explanation.query` is the row in the test set), and their level.
+    """
+    fit, classes = fitted.report, fitted.classes
+    labels, guessed = fitted.train.labels, loo.predicted.numpy()
+    out = measure(classes, labels, guessed, fitted.train.weights)
+    result = None if test is None else test.result
+    train_pictures = Gallery(audit.samples)
+    calibration, sets, quality = _calibration(fitted, loo, test)
+    far = words.far_above(loo.error, fit["n"], result)
+    judged = (labels, guessed) if test is None else (test.labels, test.predicted)
+    return render(
+        "report.html.jinja",
+        name=name,
+        version=lqf.__version__,
+        date=datetime.date.today().isoformat(),
+        fit=fit,
+        levels=audit.levels,
+        test=result,
+        figures=_figures(fit, loo, audit, result),
+        calibration=calibration,
+        calibration_sets=sets,
+        matrices=_matrices(classes, (labels, guessed), test),
+        pairs=tables.confused_pairs(classes, *judged),
+        class_table=tables.class_table(classes, out, result),
+        shift=_shift(classes, labels, out, test, shift, train_pictures),
+        suspects=_suspects(audit, train_pictures),
+        duplicates=_duplicates(audit, train_pictures),
+        ends=_ends(audit, train_pictures),
+        cases=_cases(cases, test, train_pictures),
+        poolings=_poolings(fit["choices"]),
+        decays=_decays(fit["choices"]),
+        residuals=plots.residual_plot(fit["history"]),
+        facts=_facts(fitted),
+        notes=" ".join(_notes(audit)),
+        words={
+            "lead": words.lead(fit),
+            "warning": words.warning(fit, loo.error, result, shift),
+            "errors": words.errors(loo.error, fit["n"], loo.level, loo.note, result),
+            "calibration": words.calibration(*quality),
+            "shift": words.shifted(shift, far),
+            "labels": words.labels(audit),
+            "duplicates": words.duplicates(audit),
+            "information": words.information(),
+            "cases": words.cases(),
+            "chosen": words.chosen(fit["choices"]),
+            "certificate": _certificate(fit),
+        },
+    )
+
+
+def _figures(fit: dict[str, Any], loo: LeaveOneOut, audit: Audit, test: dict[str, Any] | None) -> list[dict[str, str]]:
+    figures = []
+    if test is not None:
+        of = f"{test['n']:,} test images"
+        figures.append({"name": "test error", "value": percent(test["error"]), "note": of})
+    exact = {"exact": "exact", "solved": "solved", "estimated": "estimated"}[loo.level]
+    figures += [
+        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit['n']:,} images, {exact}"},
+        {"name": "contradicted labels", "value": f"{len(audit.contradicted):,}", "note": "by leave-one-out"},
+        {"name": "relative residual", "value": number(fit["relative_residual"]), "note": f"solver {fit['solver']}"},
+    ]
+    return figures
+
+
+def _calibration(
+    fitted: Fitted, loo: LeaveOneOut, test: Tested | None
+) -> tuple[dict[str, Any], list[dict[str, str]], tuple[float | None, str]]:
+    """The plot, its legend, and the calibration error with what it was measured on."""
+    p = probabilities(loo.outputs, fitted.beta).numpy()
+    guessed = loo.predicted.numpy()
+    bins = reliability(p[np.arange(len(p)), guessed], guessed == fitted.train.labels)
+    sets, last = [("leave-one-out", "loo", bins)], (calibration_error(bins), "leave-one-out")
+    if test is not None:
+        bins = reliability(test.confidence, test.right)
+        sets.append(("test", "test", bins))
+        last = (calibration_error(bins), "test set")
+    return plots.reliability_plot(sets), [{"name": name, "css": css} for name, css, _ in sets], last
+
+
+def _matrices(
+    classes: tuple[str, ...], loo: tuple[np.ndarray, np.ndarray], test: Tested | None
+) -> list[dict[str, Any]]:
+    found = [{"title": "Confusions in leave-one-out", "matrix": tables.confusion_matrix(classes, *loo)}]
+    if test is not None:
+        matrix = tables.confusion_matrix(classes, test.labels, test.predicted)
+        found.insert(0, {"title": "Confusions on the test set", "matrix": matrix})
+    return found
+
+
+def _shift(
+    classes: tuple[str, ...],
+    labels: np.ndarray,
+    out: dict[str, Any],
+    test: Tested | None,
+    shift: Shift | None,
+    train_pictures: Gallery,
+) -> dict[str, Any] | None:
+    if test is None:
+        return None
+    rows = tables.class_table(classes, out, test.result)["rows"]
+    rows = [r | {"worse": _worse(r)} for r in rows if (r["test"] or 0) > (r["loo"] or 0)]
+    rows.sort(key=lambda r: (r["loo"] or 0) - (r["test"] or 0))
+    if shift is None:
+        return {"rows": rows[:6], "plot": None, "examples": []}
+    plot = plots.shift_plot(*(v[np.isfinite(v)].tolist() for v in (shift.train, shift.test)))
+    examples = _extremes(classes, labels, test, shift, train_pictures) if shift.visible else []
+    told = {"auc": shift.auc, "standard_error": shift.standard_error}
+    return {"rows": rows[:6], "plot": plot, "examples": examples, **told}
+
+
+def _worse(row: dict[str, Any]) -> bool:
+    """Whether a class's test error exceeds its leave-one-out error by more than chance (two standard errors)."""
+    loo, test = row["loo"] or 0.0, row["test"]
+    chance = math.hypot(standard_error(loo, row["n"]), standard_error(test, row["test_n"]))
+    return test - loo > 2 * chance
+
+
+def _extremes(
+    classes: tuple[str, ...], labels: np.ndarray, test: Tested, shift: Shift, train_pictures: Gallery
+) -> list[dict[str, Any]]:
+    """Of the classes with most test images: those of each set that are least like the other."""
+    test_pictures = Gallery(test.images.samples)
+    sizes = np.bincount(test.labels, minlength=len(classes))
+    found = []
+    for k in (-sizes).argsort(kind="stable")[:3].tolist():
+        train = [i for i in shift.train.argsort(kind="stable") if labels[i] == k and np.isfinite(shift.train[i])]
+        new = [i for i in (-shift.test).argsort(kind="stable") if test.labels[i] == k and np.isfinite(shift.test[i])]
+        if train and new:
+            found.append(
+                {
+                    "name": classes[k],
+                    "train": [
+                        {"picture": train_pictures(i), "id": train_pictures.samples.ids[i]} for i in train[:EACH]
+                    ],
+                    "test": [{"picture": test_pictures(i), "id": test.images.samples.ids[i]} for i in new[:EACH]],
+                }
+            )
+    return found
+
+
+def _suspects(audit: Audit, pictures: Gallery) -> dict[str, Any]:
+    rows = [r | {"picture": pictures(r["index"])} for r in audit.contradicted[:MOST_SUSPECTS]]
+    return tables.cut(rows, len(audit.contradicted))
+
+
+def _duplicates(audit: Audit, pictures: Gallery) -> dict[str, Any]:
+    pairs = sorted(audit.duplicates, key=lambda r: (r["label"] == r["other_label"], -r["similarity"]))
+    rows = [
+        r | {"picture": pictures(r["index"]), "other_picture": pictures(r["other_index"])} for r in pairs[:MOST_PAIRS]
+    ]
+    return tables.cut(rows, len(pairs))
+
+
+def _ends(audit: Audit, pictures: Gallery) -> dict[str, Any]:
+    """The classes come in the order of their most informative sample."""
+    ends = ends_of_classes(audit.information, EACH)
+    rows = [
+        {
+            "name": name,
+            "most": [r | {"picture": pictures(r["index"])} for r in most],
+            "least": [r | {"picture": pictures(r["index"])} for r in least],
+        }
+        for name, (most, least) in list(ends.items())[:MOST_CLASSES]
+    ]
+    return tables.cut(rows, len(ends))
+
+
+def _cases(
+    cases: tuple[list[Explanation], str] | None, test: Tested | None, train_pictures: Gallery
+) -> dict[str, Any] | None:
+    if cases is None or test is None or not cases[0]:
+        return None
+    test_pictures = Gallery(test.images.samples, side=320)
+    return {"rows": [case_view(e, test_pictures, train_pictures) for e in cases[0]], "level": cases[1]}
+
+
+def case_view(explanation: Explanation, query_pictures: Gallery, train_pictures: Gallery) -> dict[str, Any]:
+    """An explanation with pictures, for the template."""
+    view = asdict(explanation) | {"picture": query_pictures(explanation.query)}
+    view["probabilities"] = {k: p for k, p in explanation.probabilities.items() if p >= 0.005}
+    for side in ("towards", "away"):
+        view[side] = [p | {"picture": train_pictures(p["sample"])} for p in view[side]]
+    return view
+
+
+def _poolings(choices: list[dict[str, Any]]) -> dict[str, Any] | None:
+    for choice in choices:
+        if isinstance(choice["tried"], dict):
+            rows = [{"name": k, "kept": k == choice["kept"], **t} for k, t in choice["tried"].items()]
+            return {"what": choice["what"], "rows": rows}
+    return None
+
+
+def _decays(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"what": c["what"], "kept": c["kept"], "plot": plots.decay_plot(c)}
+        for c in choices
+        if isinstance(c["tried"], list)
+    ]
+
+
+def _certificate(fit: dict[str, Any]) -> str:
+    text: str = fit["certificate"]
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _facts(fitted: Fitted) -> list[dict[str, str]]:
+    fit = fitted.report
+    decay = number(fit["weight_decay"])
+    if fit["body_weight_decay"] not in (None, fit["weight_decay"]):
+        decay = f"{decay} (head), {number(fit['body_weight_decay'])} (body)"
+    pairs = {
+        "solver": fit["plan"],
+        "unknowns": f"{fit['unknowns']:,}",
+        "linearisation point": fit["point"] or "none (the head alone)",
+        "weight decay": decay,
+        "input": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
+        + (f", {fitted.preprocess.n_views} views" if fitted.preprocess.n_views > 1 else ""),
+        "skipped images": f"{len(fit['skipped']):,}" if fit["skipped"] else "",
+        "time": f"{fit['seconds']:.1f} s on {fit['device']}",
+    }
+    return [{"name": name, "value": value} for name, value in pairs.items() if value]
+
+
+def _notes(audit: Audit) -> list[str]:
+    named = {"leave_one_out": "Leave-one-out", "information": "Information", "similarity": "Similarity"}
+    return [
+        f"{named[key]} is {told['level']}" + (f": {told['note']}." if told["note"] else ".")
+        for key, told in audit.levels.items()
+    ]

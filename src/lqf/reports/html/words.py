@@ -1,0 +1,148 @@
+"""Sentences of a report; each states a measurement or what to do about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lqf.analysis.audit import Audit
+from lqf.evaluation.metrics import standard_error
+from lqf.reports.html.environment import percent
+from lqf.reports.shift import Shift
+from lqf.utils.text import counted
+
+FAR = 0.02
+"""A difference of errors that matters, beside being more than chance."""
+
+
+def lead(fit: Mapping[str, Any]) -> str:
+    """What was fitted on what."""
+    pooling = {"avg": "average pooling", "bilinear": "bilinear pooling"}.get(fit["pooling"], "its own pooling")
+    images, classes = counted(fit["n"], "image"), counted(len(fit["classes"]), "class")
+    return f"{fit['backbone']} with {pooling}, fitted to {images} of {classes} by solving one convex quadratic problem."
+
+
+def errors(loo: float, n: int, level: str, note: str, test: Mapping[str, Any] | None) -> str:
+    """Leave-one-out, and the test beside it."""
+    how = ", ".join(filter(None, [level, note]))
+    text = (
+        f"Leave-one-out asks for every training image what a model without it would say: "
+        f"{percent(loo)} ± {points(standard_error(loo, n))} are wrong ({how})."
+    )
+    if test is None or test["error"] is None:
+        return f"{text} Give --test DIR to compare it with labelled test images."
+    share, se = percent(test["error"]), points(standard_error(test["error"], test["n"]))
+    return f"{text} Of {counted(test['n'], 'test image')}, {share} ± {se} are."
+
+
+def points(share: float) -> str:
+    """A standard error in percent."""
+    return f"{100 * share:.1f}"
+
+
+def far_above(loo: float, n: int, test: Mapping[str, Any] | None) -> bool:
+    """Whether the test error exceeds leave-one-out by more than chance (three standard errors) and by enough."""
+    if test is None or test["error"] is None:
+        return False
+    chance = math.hypot(standard_error(loo, n), standard_error(test["error"], test["n"]))
+    return test["error"] - loo > max(3 * chance, FAR)
+
+
+def warning(
+    fit: Mapping[str, Any], loo: float, test: Mapping[str, Any] | None, shift: Shift | None
+) -> dict[str, str] | None:
+    """Said at the top where the test error is far above leave-one-out: the likely reason, and what to do."""
+    if not far_above(loo, fit["n"], test):
+        return None
+    assert test is not None
+    gap = f"Leave-one-out promised {percent(loo)}, the test set gives {percent(test['error'])}: more than chance."
+    if shift is not None and shift.visible:
+        text = (
+            f"{gap} Test images can be told from training images of the same class (AUC {shift.auc:.2f}, out of "
+            "sample), so both numbers can be right, each for images like its own. Which kind will the model see? For "
+            "images like the test set, add some of them to the training set."
+        )
+        if fit.get("views", "none") in ("none", "flip"):
+            text += " Without any, try --views resized: crops bind a model less to how its images are framed."
+        return {"title": "The test set comes from another distribution.", "text": text}
+    text = (
+        f"{gap} The images of both sets look alike to the model, so look for the reason elsewhere: copies or several "
+        "images of one subject in the training set (give a group column), or wrong labels in the test set."
+    )
+    return {"title": "The test error is far above leave-one-out.", "text": text}
+
+
+def shifted(shift: Shift | None, far: bool) -> str:
+    """How well the sets can be told apart."""
+    if shift is None:
+        return "Too few images of shared classes to compare the two sets."
+    found = f"AUC {shift.auc:.2f} ± {shift.standard_error:.2f}"
+    told = (
+        "A classifier was asked to tell test from training images by the model's features, every class counting "
+        f"equally in both sets, and judged out of sample: {found}, where 0.50 is chance."
+    )
+    if not shift.visible:
+        return f"{told} The sets look alike."
+    if far:
+        return f"{told} The sets differ, and the error with them. These are the images that differ most:"
+    return f"{told} The sets differ, but the error hardly does. These are the images that differ most:"
+
+
+def labels(audit: Audit) -> str:
+    """How many labels leave-one-out contradicts."""
+    n, wrong = len(audit.suspects), len(audit.contradicted)
+    if wrong == 0:
+        return f"None: a model without the image agrees with its label for all {n:,} of them."
+    text = (
+        "What would the model say of a training image had it not seen it? "
+        f"For {wrong:,} of {n:,} it contradicts the label"
+    )
+    return f"{text}; the strongest contradictions come first. A wrong label looks like this, and so does a hard image."
+
+
+def duplicates(audit: Audit) -> str:
+    """How many pairs, and how many of them disagree."""
+    pairs = audit.duplicates
+    other = sum(r["label"] != r["other_label"] for r in pairs)
+    text = (
+        f"{counted(len(pairs), 'pair')} of training images {'is' if len(pairs) == 1 else 'are'} almost one and the "
+        "same to the model (cosine of its kernel, centred). Copies count twice, and they flatter leave-one-out: the "
+        "copy is still there. Keep one of each, or give them one group."
+    )
+    if other:
+        text += f" {counted(other, 'pair')} {'has' if other == 1 else 'have'} two different labels: one must be wrong."
+    return text
+
+
+def information() -> str:
+    """What F-SI is."""
+    return (
+        "The number below an image is its functional information: the mean squared change of the model's outputs when "
+        "that image alone is left out. Informative images are rare kinds, hard cases, and wrong labels; the least "
+        "informative ones say what others have said already."
+    )
+
+
+def cases() -> str:
+    """What influence is."""
+    return (
+        "Test images with the training images that pushed the prediction to where it is, and those that pushed it "
+        "away: the surest mistakes, then the least sure right answers. “Without it” is the "
+        "probability of the predicted class had that training image not been there."
+    )
+
+
+def chosen(choices: Sequence[Mapping[str, Any]]) -> str:
+    """Whether there was something to choose."""
+    if not choices:
+        return "Nothing: pooling and weight decay were given."
+    return (
+        "No test image was used: candidates are compared by their leave-one-out cross-entropy on the training images."
+    )
+
+
+def calibration(error: float | None, what: str) -> str:
+    """How far probabilities are from frequencies."""
+    text = "Where the model is sure to 80 %, it should be right in 80 % of the cases: on the dashed line."
+    return text if error is None else f"{text} Mean distance {percent(error)} ({what})."

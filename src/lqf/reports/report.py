@@ -1,0 +1,114 @@
+"""What a report is made of, collected from a model, its training data and a test set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lqf.analysis.audit import Audit, audit
+from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.fitting.fitted_model import Fitted
+from lqf.linear.batch import usual_rows
+from lqf.reports.evaluation import Tested, tested
+from lqf.reports.explanation import Explanation, explanations
+from lqf.reports.html import words
+from lqf.reports.html.report import report_page
+from lqf.reports.shift import Shift, measure_shift
+from lqf.runtime.device import computing_on, resolve_device
+from lqf.utils.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    from lqf.analysis import Analysis
+    from lqf.estimator import LQFClassifier
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All of a report's numbers.
+
+    Attributes:
+        fitted: the model.
+        loo: its leave-one-out.
+        audit: of the training data.
+        test: predictions of the test set.
+        shift: between training and test set.
+        cases: explanations of some test images, with their level.
+    """
+
+    fitted: Fitted
+    loo: LeaveOneOut
+    audit: Audit
+    test: Tested | None = None
+    shift: Shift | None = None
+    cases: tuple[list[Explanation], str] | None = None
+
+    def page(self, name: str) -> str:
+        """The HTML page under this title."""
+        return report_page(
+            self.fitted, self.loo, self.audit, name=name, test=self.test, shift=self.shift, cases=self.cases
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The main figures as JSON values."""
+        result = None if self.test is None else self.test.result
+        warning = words.warning(self.fitted.report, self.loo.error, result, self.shift)
+        shift = self.shift
+        return {
+            "n": self.fitted.report["n"],
+            "loo_error": self.loo.error,
+            "loo_level": self.loo.level,
+            "contradicted": len(self.audit.contradicted),
+            "duplicate_pairs": len(self.audit.duplicates),
+            "test_n": None if result is None else result["n"],
+            "test_error": None if result is None else result["error"],
+            "shift": None if shift is None else {"auc": shift.auc, "standard_error": shift.standard_error},
+            "warning": None if warning is None else f"{warning['title']} {warning['text']}",
+        }
+
+
+def collect(
+    model: LQFClassifier, *, train: Any = None, test: Any = None, strict: bool = False, progress: Progress = SILENT
+) -> Parts:
+    """Everything that a report shows.
+
+    Args:
+        model: fitted.
+        train: its training data, where they have moved.
+        test: labelled test images, or None.
+        strict: refuse test images that cannot be read.
+        progress: where to report.
+    """
+    seen = None if test is None else tested(model, test, strict=strict, progress=progress)  # bad input is told first
+    analysis = model.analyse(train, progress=progress)
+    loo = analysis.known_leave_one_out()
+    parts = Parts(model.fitted_, loo, audit(model, analysis))
+    if seen is None:
+        return parts
+    shift = _shift(model, analysis, seen, progress)
+    return replace(parts, test=seen, shift=shift, cases=_cases(model, analysis, seen))
+
+
+def _shift(model: LQFClassifier, analysis: Analysis, test: Tested, progress: Progress) -> Shift | None:
+    device = resolve_device(model.device)
+    with computing_on(device):
+        new = model.fitted_.features(
+            test.images,
+            device=device,
+            batch_size=model.batch_size or usual_rows(device),
+            dtype=torch.float64 if model.dtype == "float64" else torch.float32,
+            progress=progress,
+        )
+    known = average_views(analysis.rebuilt.features, analysis.images.n_views).to(new)
+    return measure_shift(known, new, model.fitted_.train.labels, test.labels)
+
+
+def _cases(model: LQFClassifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:
+    """Explanations of a few test images; their `query` is the row in the test set."""
+    from lqf.analysis import Queries
+
+    rows = test.cases()
+    influence = analysis.influence(Queries.of(model.open(test.images.samples.select(rows))))
+    told = explanations(influence, analysis.labels)
+    return [replace(e, query=row) for e, row in zip(told, rows, strict=True)], influence.level

@@ -1,0 +1,1 @@
+"""Where and how to compute: device, precision, free memory, the processes that share the work."""

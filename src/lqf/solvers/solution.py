@@ -1,0 +1,101 @@
+"""What a solver returns: the optimum it reached, how it knows, and how exact that is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lqf.linear.problem import Problem, Ridge
+from lqf.runtime.precision import matmul_precision
+
+Level = Literal["exact", "solved", "estimated"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Proof of a solve, measured on the data in plain float32 or better.
+
+    Attributes:
+        relative_residual: ‖b − Hδ‖ / ‖b‖; beside PCG the unit ‖b‖ has the precision of the products.
+        error_bound: ‖δ − δ*‖ ≤ ‖b − Hδ‖ / min(μ).
+        passes: passes over the data that the solver made, the certificate's own included.
+        converged: whether the residual is at most the tolerance asked for.
+        sentence: what happened, for a person.
+    """
+
+    relative_residual: float
+    error_bound: float
+    passes: int
+    converged: bool
+    sentence: str
+
+    @classmethod
+    def of(cls, problem: Problem, relative: float, b_norm: float, *, tol: float, passes: int) -> Certificate:
+        """From a measured relative residual."""
+        converged = relative <= tol
+        verdict = "reached" if converged else "stopped before reaching"
+        sentence = (
+            f"{verdict} the tolerance {tol:.1e}: relative residual {relative:.2e} after {passes} passes over the data"
+        )
+        lowest = min(problem.ridge.head, problem.ridge.body) if problem.model.body.size else problem.ridge.head
+        return cls(relative, relative * b_norm / lowest, passes, converged, sentence)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of a solver's history: passes so far, seconds so far, relative residual (None where not measured)."""
+
+    passes: int
+    seconds: float
+    residual: float | None
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The minimiser of a `Problem`, from any solver.
+
+    Attributes:
+        delta: (size,) the head's weights, then the body's.
+        ridge: the ridge strengths it was solved for.
+        solver: "head", "dense", "pcg", "sgd" or "adam".
+        level: "exact" (factorised), "solved" (iterative, see the certificate) or "estimated".
+    """
+
+    delta: Tensor
+    ridge: Ridge
+    solver: str
+    level: Level
+    certificate: Certificate
+    history: tuple[Step, ...] = field(default=())
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the weights, as JSON values."""
+        return {
+            "solver": self.solver,
+            "level": self.level,
+            "ridge": asdict(self.ridge),
+            "certificate": asdict(self.certificate),
+            "history": [asdict(s) for s in self.history],
+        }
+
+
+def right_hand_side_norm(problem: Problem) -> float:
+    """‖b‖, by one pass over the data with TF32 off."""
+    with matmul_precision(fast=False):
+        return norm(problem.rhs())
+
+
+def certify(problem: Problem, delta: Tensor, *, tol: float, passes: int = 0) -> Certificate:
+    """Measure ‖b − Hδ‖/‖b‖ by two passes over the data with TF32 off."""
+    b_norm = right_hand_side_norm(problem)
+    with matmul_precision(fast=False):
+        gap = norm(problem.negative_gradient(delta))
+    return Certificate.of(problem, gap / (b_norm or 1.0), b_norm, tol=tol, passes=passes + 2)
+
+
+def norm(v: Tensor) -> float:
+    """‖v‖ in float64."""
+    return float(torch.linalg.vector_norm(v, dtype=torch.float64))

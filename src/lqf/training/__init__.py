@@ -1,0 +1,1 @@
+"""Ordinary fine-tuning by mini-batches: of all weights under a new head, and adaptation to leaky activations."""

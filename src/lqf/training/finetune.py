@@ -1,0 +1,186 @@
+"""NLFT: ordinary non-linear fine-tuning of all weights under a new linear head, the baseline.
+
+    min_w (1/N) Σ s_i ℓ(f(x_i; w), y_i) + (λ/2) ‖w‖²       by SGD with momentum,
+
+with ℓ the cross entropy, or ½‖f − α·onehot(y)‖². The paper trains with momentum 0.9 and batches of 28, searches the
+learning rate in {0.01, 0.001} and λ in {1e-4, 1e-5}, and takes random crops, random resized crops or none.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lqf.backbones import Backbone
+from lqf.data import Images, Preprocess
+from lqf.errors import LQFError
+from lqf.training.crops import Views
+from lqf.training.network import Network, Tuned, placed, plain_float32
+from lqf.training.step import sgd_step
+from lqf.training.stream import per_epoch, steps, stream
+from lqf.utils.progress import SILENT, Progress
+
+Loss = Literal["cross_entropy", "mse"]
+Schedule = Literal["cosine", "steps"]
+Augment = Literal["crop", "resized", "none"]
+Precision = Literal["bf16", "float32"]
+Mode = Literal["train", "eval"]
+STOP_EPOCHS = 5
+"""So many epochs in a row must be (nearly) without error before a run ends early, as in the paper."""
+DROP_AT = 2 / 3
+"""Part of the run after which "steps" divides the learning rate by 10."""
+
+
+def check_choices(how: object, choices: dict[str, Any]) -> None:
+    """Refuse a value of a field that is none of its Literal's."""
+    for name, allowed in choices.items():
+        if getattr(how, name) not in get_args(allowed):
+            raise LQFError(f"{name} is {getattr(how, name)!r}; choose {', '.join(get_args(allowed))}")
+
+
+@dataclass(frozen=True)
+class NLFT:
+    """How to fine-tune.
+
+    Attributes:
+        learning_rate: η at the beginning.
+        weight_decay: λ.
+        epochs: passes over the data.
+        batch_size: images per step; all batches have this size (the next epoch follows on in the same batch).
+        loss: "cross_entropy" or "mse".
+        alpha: scale of the targets of "mse".
+        momentum, nesterov: of SGD.
+        schedule: "cosine" to zero, or "steps": η/10 from two thirds on.
+        augment: random views, or "none": the central one.
+        bn: whether batch normalisation uses the batch's statistics ("train") or keeps its own ("eval").
+        precision: of forward and backward pass; weights and optimiser are float32. "float32" uses no TF32.
+        compile: run the network through `torch.compile`, instead of recording whole steps on a GPU.
+        stop_below: end early, once the training error has been at most this in `STOP_EPOCHS` epochs in a row; None:
+            never.
+        seed: of head, order, views and dropout. On a GPU sums may still differ in their last digits.
+    """
+
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-4
+    epochs: int = 30
+    batch_size: int = 28
+    loss: Loss = "cross_entropy"
+    alpha: float = 15.0
+    momentum: float = 0.9
+    nesterov: bool = False
+    schedule: Schedule = "cosine"
+    augment: Augment = "crop"
+    bn: Mode = "train"
+    precision: Precision = "bf16"
+    compile: bool = False
+    stop_below: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choices = {"loss": Loss, "schedule": Schedule, "augment": Augment, "bn": Mode, "precision": Precision}
+        check_choices(self, choices)
+
+    def fit(
+        self,
+        backbone: Backbone,
+        images: Images,
+        preprocess: Preprocess,
+        *,
+        device: torch.device,
+        start: Network | None = None,
+        progress: Progress = SILENT,
+    ) -> Tuned:
+        """Fine-tune a copy of the backbone (load it with ``leaky=False`` for the original ReLU network).
+
+        Or a copy of ``start``, a network that was tuned before, head and all.
+        """
+        began = time.perf_counter()
+        with seeded(self.seed, device), plain_float32():
+            given = copy.deepcopy(start) if start else Network(backbone, preprocess, len(images.samples.classes))
+            network = given.to(device)
+            losses = self._train(network, images, Views(images, preprocess, self.augment, device), progress)
+        network.eval()
+        means = per_epoch(losses, len(images), self._batch(images))
+        return Tuned(network, means, time.perf_counter() - began, self.precision)
+
+    def _train(self, network: Network, images: Images, views: Views, progress: Progress) -> Tensor:
+        """All steps; the loss of every one, on the CPU. The last one is no number where the training diverged."""
+        device = views.device
+        if device.type == "cuda":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network.training_mode(self.bn)
+        step = sgd_step(
+            network,
+            self.losses,
+            precision=self.precision,
+            compile=self.compile,
+            say=progress.say,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+            fused=device.type == "cuda",
+        )
+        labels = torch.tensor(images.samples.labels, device=device)
+        weights = torch.tensor(images.samples.weights, dtype=torch.float32, device=device)
+        weights = weights / weights.mean()
+        batch = self._batch(images)
+        total = steps(len(images), self.epochs, batch)
+        rates = torch.tensor([rate(self.schedule, k / total) for k in range(total)], dtype=torch.float32, device=device)
+        rates *= self.learning_rate
+        losses, wrong = torch.zeros(2, total, device=device)
+        done = 0
+        with progress.stage("fine-tuning", total=total * batch, unit="images") as stage:
+            for k, (rows, x) in enumerate(stream(views, len(images), self.epochs, batch, self.seed)):
+                done = k + 1
+                try:
+                    losses[k], wrong[k] = step(placed(x, device), labels[rows], weights[rows], rates[k])
+                except torch.linalg.LinAlgError as error:  # bilinear pooling takes the root of a covariance
+                    progress.say(f"fine-tuning diverged in step {done} of {total}: {str(error).splitlines()[0][:200]}")
+                    losses[k] = math.nan
+                    break
+                stage.advance(batch)
+                if done * batch // len(images) > k * batch // len(images) and self._enough(wrong[:done], images):
+                    break
+        network.zero_grad(set_to_none=True)  # they would keep the memory of the recording
+        return losses[:done].cpu()
+
+    def _enough(self, wrong: Tensor, images: Images) -> bool:
+        """Whether the last epochs, by the training errors of all steps so far, had next to no error."""
+        if self.stop_below is None:
+            return False
+        last = per_epoch(wrong.cpu(), len(images), self._batch(images))[-STOP_EPOCHS:]
+        return len(last) == STOP_EPOCHS and max(last) <= self.stop_below
+
+    def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """ℓ (B,) of every sample."""
+        if self.loss == "cross_entropy":
+            return F.cross_entropy(outputs, labels, reduction="none")
+        targets = self.alpha * F.one_hot(labels, outputs.shape[1])
+        return 0.5 * (outputs - targets).square().sum(1)
+
+    def _batch(self, images: Images) -> int:
+        return min(self.batch_size, len(images))
+
+
+def rate(schedule: str, done: float) -> float:
+    """Factor of the learning rate when a share ``done`` of the run is over."""
+    if schedule == "cosine":
+        return 0.5 * (1 + math.cos(math.pi * done))
+    return 1.0 if done < DROP_AT else 0.1
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the global generators (head, dropout) and leave them afterwards as they were."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,29 @@
+"""Bilinear against average pooling, for ordinary fine-tuning (MPN-COV) and for LQF."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lqf_paper.report.compare import cells_of, errors_in_bars, with_resized
+from lqf_paper.runner.cells import Cell
+from lqf_paper.runner.experiment import Results, Summary
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Task
+
+TITLE = "bilinear pooling"
+METHOD_NAMES = ("nlft", "b-nlft", "b-lqf-ours", "b-lqf", "lqf-ours", "lqf", "gaf")
+NOTES = (
+    "LQF (ours) chooses its pooling by leave-one-out; B-LQF (ours) is told to pool bilinearly.",
+    "The best of each method's grid by test error, on the central crop; ours are one fit each, tested on the views "
+    "that it has chosen.",
+)
+
+
+def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """Every method over its grid; those by mini-batches with the strongest augmentation too."""
+    return cells_of(with_resized(METHOD_NAMES), tasks, scale)
+
+
+def summarise(results: Results) -> Summary:
+    """Errors, as bars per data set."""
+    return errors_in_bars(results, METHOD_NAMES, NOTES)

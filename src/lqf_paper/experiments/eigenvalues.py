@@ -1,0 +1,130 @@
+"""Spectra: ordinary fine-tuning finds well-conditioned weights by itself, LQF needs a preconditioner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.runner.cells import Cell
+from lqf_paper.runner.experiment import Done, Results, Summary, Table
+from lqf_paper.runner.grid import grid
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Task
+from lqf_paper.studies import curvatures
+
+TITLE = "curvature before and after fine-tuning, and under K-FAC"
+WHOLE = True
+PAPER_MODE: dict[str, Any] = {
+    "form": "w0",
+    "head": "random",
+    "pooling": "avg",
+    "weight_decay": 1e-4,
+    "body_weight_decay": 1e-4,
+}
+"""The paper's LQF: around w0 with a random head, one weight decay."""
+LABELS = {
+    "initial": "NLFT, at the beginning",
+    "tuned": "NLFT, at the end",
+    "lqf": "LQF",
+    "kfac": "LQF, preconditioned",
+}
+
+
+def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """Four spectra per data set; those around the same linearisation are one cell."""
+    made = []
+    for task in tasks:
+        images = min(scale.curvature_images, len(task.train))
+        k = {"k": min(scale.eigenvalues, most(images, len(task.classes))), "images": images}
+        tuned = {"epochs": scale.epochs_for(len(task.train)), **grid("eigenvalues", scale.name)[0]}
+        made += [Cell("spectrum of nlft", task.name, {**k, "settings": s}) for s in (None, tuned)]
+        made.append(Cell("spectra of lqf", task.name, {**k, "settings": PAPER_MODE}))
+    return made
+
+
+def most(images: int, classes: int) -> int:
+    """How many eigenvalues are asked for at the most: half the rank; the others are zero, or all the same."""
+    return max(2, images * (classes - 1) // 2)
+
+
+def summarise(results: Results) -> Summary:
+    """Largest eigenvalue and condition numbers of each."""
+    found = {t.name: _of(results, t.name) for t in results.tasks}
+    k = max(len(s["values"]) for spectra in found.values() for s in spectra.values())
+    rows = tuple(
+        (name, LABELS[which], *map(_number, (s["values"][0], s["mean"], s["prominence"], s["condition"])))
+        for name, spectra in found.items()
+        for which, s in spectra.items()
+    )
+    return Summary(
+        found,
+        Table(("data", "Hessian", "λ₁", "mean", "λ₁/mean", f"λ₁/λ_{k}"), rows, keys=2),
+        lambda figure: _draw(figure, found),
+        (
+            f"The {k} largest eigenvalues by Lanczos iterations (ARPACK, relative tolerance {curvatures.TOL:g}) on "
+            f"{results.scale.curvature_images} training images at the most. The mean is that of the directions in "
+            f"which the outputs move, N·C or N·(C − 1) of them: the trace, by {curvatures.PROBES} random vectors, over "
+            "their number. Both λ₁/mean and λ₁/λ_k are condition numbers κ of a part of the spectrum: the whole one "
+            "ends at the weight decay, or at zero.",
+            "NLFT: mean cross entropy, all weights, batch normalisation in eval mode. LQF: mean squared error around "
+            "w0 with a random head, λ = 1e-4; preconditioned by P, the head's block and K-FAC (damped).",
+        ),
+        size=(11.0, 3.2 * len(found)),
+    )
+
+
+def _of(results: Results, name: str) -> dict[str, dict[str, Any]]:
+    nlft = results.where(work="spectrum of nlft", data=name)
+    lqf = results.where(work="spectra of lqf", data=name)[0].result
+
+    def one(done: Sequence[Done], is_it: Any) -> dict[str, Any]:
+        return next(d.result for d in done if is_it(d.params))
+
+    return {
+        "initial": one(nlft, lambda p: p["settings"] is None),
+        "tuned": one(nlft, lambda p: p["settings"] is not None),
+        "lqf": lqf["lqf"],
+        "kfac": lqf["kfac"],
+    }
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if 100 <= value < 1e6 else f"{value:.3g}"
+
+
+def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Per data set: a histogram of λ over the mean by powers of ten, and the same in order."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for (name, spectra), (left, right) in zip(
+        found.items(), figure.subplots(len(found), 2, squeeze=False), strict=True
+    ):
+        kept = {w: [v / s["mean"] for v in s["values"] if v > 0 and s["mean"] > 0] for w, s in spectra.items()}
+        every = [v for values in kept.values() for v in values] or [1.0]
+        low, high = math.log10(min(every)) - 1e-9, math.log10(max(every)) + 1e-9
+        edges = [10 ** (low + (high - low) * i / 12) for i in range(13)]
+        for i, (which, values) in enumerate(kept.items()):
+            colour = COLOURS[i]
+            left.hist(values, edges, histtype="stepfilled", color=colour, alpha=0.2)
+            left.hist(values, edges, histtype="step", color=colour, linewidth=1.5)
+            label = f"{LABELS[which]}, κ = {_number(spectra[which]['prominence'])}"
+            right.plot(range(1, len(values) + 1), values, ".-", color=colour, markersize=4, label=label)
+        left.set_xscale("log")
+        left.yaxis.get_major_locator().set_params(integer=True)
+        left.set_xlabel("eigenvalue over the mean, λ/λ̄")
+        left.set_ylabel("how many")
+        right.set_yscale("log")
+        right.set_xlabel("number of the eigenvalue")
+        right.set_ylabel("λ/λ̄; the first is κ")
+        right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        right.xaxis.get_major_locator().set_params(integer=True)
+        left.set_title(name, fontsize=10, loc="left")
+        for axes, axis in ((left, left.xaxis), (right, right.yaxis)):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
+            plain(axes)

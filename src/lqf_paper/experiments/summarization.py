@@ -1,0 +1,126 @@
+"""Test error without the most informative, the least informative, or random training images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lqf.analysis.elimination import STEPS
+from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.runner.cells import Cell
+from lqf_paper.runner.experiment import Results, Summary, Table, percent
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Task
+from lqf_paper.studies import informativeness
+
+TITLE = "what informative images are worth"
+WHOLE = True
+ORDERS = {"least": "least informative dropped", "random": "random ones dropped", "most": "most informative dropped"}
+SETTINGS: dict[str, Any] = {"pooling": "avg", "head": "random"}
+"""The paper's model: average pooling, a random head at the linearisation point, which no label has entered; so a
+solution without some images has seen nothing of them but in the choice of the weight decays."""
+
+
+def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """Per data set the ranking with its refits, refits without random images and of a ranking that is made again."""
+    made = []
+    for task in tasks:
+        params = _params(task, scale)
+        exact = params["solver"] == "dense"
+        made.append(Cell("informativeness", task.name, {**params, "draws": scale.draws if exact else 0}))
+        if not exact:
+            made.append(Cell("removal at random", task.name, {**params, "draws": scale.draws}))
+            made.append(Cell("removal as measured again", task.name, params))
+    return made
+
+
+def rankings(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+    """The cells that rank images, for `influence`."""
+    return [c for c in cells(tasks, scale) if c.work == "informativeness"]
+
+
+def _params(task: Task, scale: Scale) -> dict[str, Any]:
+    return {"solver": informativeness.solver_for(task), "shares": list(scale.shares), "settings": dict(SETTINGS)}
+
+
+def summarise(results: Results) -> Summary:
+    """Curves over the share that was dropped."""
+    found = {t.name: curves(results, t.name) for t in results.tasks}
+    shown = [f"{share:.0%}" for share in next(iter(found.values()))["shares"]]
+    rows = []
+    for name, result in found.items():
+        rows += [(name, label, *map(percent, result[order])) for order, label in ORDERS.items()]
+        if result["again"]:
+            for order in ("least", "most"):
+                rows.append((name, f"{ORDERS[order]}, measured again", *map(percent, result["again"][order])))
+    notes = (
+        f"F-SI is measured on {informativeness.VALIDATION:.0%} of the training images, unseen by the model (average "
+        "pooling, around a random head), and every error is that of a new solution without the images, on the test "
+        "images; the weight decays stay those of the whole.",
+        f"“Measured again”: information is computed anew, in {STEPS} parts, as images leave; where it is estimated, by "
+        f"the kernel averaged over the outputs. Random: the mean of {next(iter(found.values()))['draws']} draws; the "
+        "band is their standard deviation.",
+        *(f"{name}: {how(r)}" for name, r in found.items()),
+    )
+    return Summary(
+        found,
+        Table(("data", "test error, %, without", *shown), tuple(rows), keys=2),
+        lambda figure: _draw(figure, found),
+        notes,
+        size=(4.2 * max(2, len(found)), 4.4),
+    )
+
+
+def curves(results: Results, name: str) -> dict[str, Any]:
+    """What the cells of one data set say together."""
+    ranked = results.where(work="informativeness", data=name)[0].result
+    alone = [d.result for d in results.where(work="removal at random", data=name)]
+    again = [d.result for d in results.where(work="removal as measured again", data=name)]
+    draws = np.array([errors for r in (ranked, *alone) for errors in r["random"]])
+    solved = [r for r in (ranked, *alone, *again) if r["residual"] is not None]
+    return {
+        **{k: v for k, v in ranked.items() if k not in ("ids", "information", "standard_error")},
+        "random": draws.mean(0).tolist(),
+        "random_deviation": draws.std(0, ddof=min(1, len(draws) - 1)).tolist(),
+        "draws": len(draws),
+        "again": again[0]["again"] if again else ranked["again"],
+        "residual": max((r["residual"] for r in solved), default=None),
+        "passes": sum(r["passes"] for r in solved) if solved else None,
+    }
+
+
+def how(result: dict[str, Any]) -> str:
+    """How exact ranking and refits are, as a sentence."""
+    if result["residual"] is None:
+        return f"{result['n']} images; ranking and refits are exact, from the kernel of all outputs."
+    return (
+        f"{result['n']} images; the ranking is {result['level']} ({result['note']}); refits are solutions of the whole "
+        f"model with a measured relative residual of {result['residual']:.1e} at the worst, {result['passes']} passes "
+        "in all."
+    )
+
+
+def _draw(figure: Any, found: dict[str, dict[str, Any]]) -> None:
+    colours = dict(zip(ORDERS, (COLOURS[0], COLOURS[5], COLOURS[1]), strict=True))
+    for k, (name, result) in enumerate(found.items()):
+        axes = figure.add_subplot(1, max(2, len(found)), k + 1)
+        xs, again = [100 * s for s in result["shares"]], result["again"]
+        for order, label in ORDERS.items():
+            ys = [100 * e for e in result[order]]
+            axes.plot(xs, ys, "o-", color=colours[order], markersize=4, label=label)
+            if order == "random":
+                spread = [100 * d for d in result["random_deviation"]]
+                low, high = zip(*((y - d, y + d) for y, d in zip(ys, spread, strict=True)), strict=True)
+                axes.fill_between(xs, low, high, color=colours[order], alpha=0.15, linewidth=0)
+            elif again:
+                ys = [100 * e for e in again[order]]
+                axes.plot(xs, ys, "--", color=colours[order], label=f"{label}, measured again")
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel("training images dropped, %")
+        axes.set_ylabel("test error, %" if k == 0 else "")
+        axes.set_ylim(bottom=0)
+        plain(axes)
+    lines = {text: line for axes in figure.axes for line, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=2, frameon=False, fontsize=8)

@@ -1,0 +1,1 @@
+"""What the results become: tables, pictures, a page."""

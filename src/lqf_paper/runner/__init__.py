@@ -1,0 +1,1 @@
+"""How experiments are run: cells, their registry and store, the processes that share them."""

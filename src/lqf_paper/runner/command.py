@@ -1,0 +1,142 @@
+"""What `lqf paper` does: open the data, run the cells, write the results."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lqf.errors import Incomplete, LQFError
+from lqf.utils.progress import SILENT, Progress
+from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.report.results import Told, require_matplotlib, write_results
+from lqf_paper.runner.cells import Store
+from lqf_paper.runner.claims import Claims
+from lqf_paper.runner.run import Run, open_tasks
+from lqf_paper.runner.scale import SCALES, Scale
+from lqf_paper.runner.shown_command import shown_command
+from lqf_paper.runner.workspace import Lab
+
+
+@dataclass(frozen=True)
+class Order:
+    """Experiments to carry out.
+
+    Attributes:
+        names: of the experiments.
+        data: folders with `train` and `test`.
+        out: where results go; finished cells lie in its folder `cells`.
+        device: where to compute.
+        command: as it was typed.
+        scale: a name of `SCALES`, or one's own.
+        backbone, weights, size, epochs: instead of the scale's.
+        finished: compute nothing; the results of the cells that are there, whatever device they were computed on.
+    """
+
+    names: tuple[str, ...]
+    data: tuple[str, ...]
+    out: Path
+    device: torch.device
+    command: str
+    scale: str | Scale = "short"
+    backbone: str | torch.nn.Module = "efficientnet_lite0"
+    weights: str | None = None
+    size: int | None = None
+    epochs: int | None = None
+    finished: bool = False
+
+    @property
+    def sized(self) -> Scale:
+        """The scale, with what was given in place of its own."""
+        scale = SCALES[self.scale] if isinstance(self.scale, str) else self.scale
+        return replace(scale, size=self.size or scale.size, epochs=self.epochs or scale.epochs)
+
+    def lab(self, progress: Progress) -> Lab:
+        """Network and pixels."""
+        scale = self.sized
+        limits = (scale.size, scale.classes, scale.per_class, scale.test_per_class)
+        return Lab(self.backbone, self.weights, self.device, *limits, progress)
+
+
+def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
+    """Run them; what the command prints.
+
+    An experiment's results are written as soon as none of its cells is being computed, by this process or by another:
+    of several processes side by side, the one that ends last writes them.
+    """
+    require_matplotlib()
+    store, lab = Store(order.out / "cells"), order.lab(progress)
+    experiments = {name: EXPERIMENTS[name] for name in order.names}
+    run = Run(experiments, open_tasks(order.data, lab), order.sized, store, progress)
+    if order.finished:
+        use_finished(run, lab)
+    else:
+        try:
+            run.compute()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"interrupted; finished cells are kept in `{store.folder}`. To continue:\n  {order.command}"
+            ) from None
+    written = [r for name in order.names if (r := _written(order, run, name, lab)) is not None]
+    told = {"results": written, "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
+    if run.failed:
+        raise Incomplete(_failed(run), told)
+    return told
+
+
+def use_finished(run: Run, lab: Lab) -> None:
+    """Let ``run`` find its cells under the kind of device that has computed most of them."""
+    missing = {}
+    for kind in ("cuda", "cpu"):
+        lab.device = torch.device(kind)
+        missing[kind] = run.missing()
+    fewest = min(missing, key=lambda kind: missing[kind])
+    lab.device = torch.device(fewest)
+    every = run.every()
+    if missing[fewest] == len(every):
+        raise LQFError(
+            f"none of the {len(every)} cells is in `{run.store.folder}`; "
+            "run the experiment without --finished to compute them"
+        )
+    if missing[fewest]:
+        run.progress.say(f"{missing[fewest]} of {len(every)} cells are missing; the results are those of the others")
+
+
+def _written(order: Order, run: Run, name: str, lab: Lab) -> dict[str, Any] | None:
+    """Write an experiment's results; None where it has none, or not yet."""
+    if run.elsewhere & run.cells(name).keys():
+        return None
+    results, experiment = run.results(name), EXPERIMENTS[name]
+    if getattr(experiment, "WHOLE", False):
+        results = results.whole()
+    if not results.done:
+        run.progress.say(f"{name}: too few of its {len(results.wanted)} cells are there; nothing is written")
+        return None
+    summary = experiment.summarise(results)
+    told = Told(
+        name,
+        experiment,
+        shown_command(order.command, order.names, name, order.data),
+        lab.network(leaky=False).name,
+        lab.preprocess.size,
+    )
+    with Claims(run.store.folder / ".claims").lock():  # the page is read, changed and written
+        files = write_results(order.out, told, results, summary, list(EXPERIMENTS))
+    return {
+        "experiment": name,
+        "cells": len(results.done),
+        "of": len(results.wanted),
+        "seconds": sum(d.seconds for d in results),
+        "table": asdict(summary.table),
+        "notes": summary.notes,
+        "summary": summary.values,
+        "files": files,
+    }
+
+
+def _failed(run: Run) -> str:
+    n, of = len(run.failed), len(run.every())
+    first = next(iter(run.failed.values()))
+    return f"{n} of {of} cells failed, the first because: {first}; the same command tries them again"

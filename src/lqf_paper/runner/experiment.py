@@ -1,0 +1,154 @@
+"""What an experiment is: a list of cells, and how their results become values, a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from lqf_paper.runner.cells import Cell
+from lqf_paper.runner.registry import WORKS
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Task
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished cell.
+
+    Attributes:
+        cell: what was to be done.
+        result: what its work returned.
+        seconds: what it took.
+        hardware: where.
+        side_by_side: how many processes computed cells when it began, its own among them.
+    """
+
+    cell: Cell
+    result: dict[str, Any]
+    seconds: float
+    hardware: dict[str, Any] = field(default_factory=dict)
+    side_by_side: int = 1
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Of the cell, as it was written."""
+        return dict(self.cell.params)
+
+    @property
+    def completed(self) -> dict[str, Any]:
+        """Of the cell, with all defaults."""
+        return WORKS[self.cell.work].complete(self.cell.params)["params"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The finished cells of an experiment, in its order.
+
+    Attributes:
+        tasks: the data sets.
+        scale: of the run.
+        done: the finished cells.
+        wanted: all cells; the others are missing.
+        failed: of the missing ones, those that could not be computed, and why.
+    """
+
+    tasks: Sequence[Task]
+    scale: Scale
+    done: Sequence[Done]
+    wanted: Sequence[Cell] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Done]:
+        return iter(self.done)
+
+    @property
+    def counted(self) -> str:
+        """How many cells there are: "12 cells", or "7 of 12 cells" where some are missing."""
+        n = len(self.wanted)
+        return f"{len(self.done)} cells" if len(self.done) >= n else f"{len(self.done)} of {n} cells"
+
+    def whole(self) -> Results:
+        """Only the data sets all of whose cells are there."""
+        there = {id(d.cell) for d in self.done}
+        short = {c.data for c in self.wanted if id(c) not in there}
+        tasks = [t for t in self.tasks if t.name not in short]
+        return replace(self, tasks=tasks, done=[d for d in self.done if d.cell.data not in short])
+
+    def hardware(self) -> dict[str, Any]:
+        """What all cells were computed on, by the last one of them: all devices, and the days from first to last."""
+        told = [d.hardware for d in self.done if d.hardware]
+        last = max(told, key=lambda h: h["date"])
+        devices, days = dict.fromkeys(h["device"] for h in told), sorted({h["date"] for h in told})
+        return {**last, "device": ", ".join(devices), "date": " to ".join(dict.fromkeys((days[0], days[-1])))}
+
+    def where(self, *, work: str | None = None, data: str | None = None, **params: Any) -> list[Done]:
+        """Cells of this work, of this data set and with these parameters."""
+        return [
+            d
+            for d in self.done
+            if (work is None or d.cell.work == work)
+            and (data is None or d.cell.data == data)
+            and all(d.params.get(k) == v for k, v in params.items())
+        ]
+
+
+def best(cells: Sequence[Done], of: str = "test_error") -> Done | None:
+    """The cell with the lowest value; those without one (a run that diverged) do not count."""
+    known = [d for d in cells if d.result.get(of) is not None]
+    return min(known, key=lambda d: d.result[of]) if known else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells of text, the first ``keys`` of which name the row."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    keys: int = 1
+
+    def markdown(self) -> str:
+        """As GitHub writes tables."""
+        lines = [self.columns, ("---",) * len(self.columns), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an experiment has shown.
+
+    Attributes:
+        values: JSON values, all that the picture shows and more.
+        table: for the results page.
+        draw: onto an empty matplotlib Figure; None: no picture.
+        notes: sentences below the table.
+        size: of the picture, in inches.
+        dpi: pixels per inch; fewer where it shows many photographs, which a PNG hardly compresses.
+    """
+
+    values: dict[str, Any]
+    table: Table
+    draw: Callable[[Any], None] | None = None
+    notes: tuple[str, ...] = ()
+    size: tuple[float, float] = field(default=(7.0, 4.0))
+    dpi: int = 150
+
+
+class Experiment(Protocol):
+    """What the module of an experiment offers.
+
+    One that can say nothing of a data set without all its cells has ``WHOLE = True`` too (`whole`).
+    """
+
+    TITLE: str
+
+    def cells(self, tasks: Sequence[Task], scale: Scale) -> list[Cell]:
+        """All that has to be computed."""
+
+    def summarise(self, results: Results) -> Summary:
+        """From the results of all cells."""
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """0.1734 -> "17.3"; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.{digits}f}"

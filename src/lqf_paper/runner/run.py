@@ -1,0 +1,182 @@
+"""Run experiments: every cell that is not there yet, one after the other, beside other processes that do the same."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lqf.errors import LQFError
+from lqf.runtime.hardware import hardware
+from lqf.utils.progress import Progress, Stage
+from lqf_paper.runner.cells import Cell, Store, key
+from lqf_paper.runner.claims import Claims
+from lqf_paper.runner.experiment import Done, Experiment, Results
+from lqf_paper.runner.registry import WORKS
+from lqf_paper.runner.scale import Scale
+from lqf_paper.runner.workspace import Lab, Task, open_task
+
+Cells = dict[str, Cell]
+"""Cells by their keys, each once."""
+
+
+@dataclass
+class Run:
+    """Some experiments on some data sets.
+
+    Attributes:
+        experiments: what to do, by name.
+        tasks: the data sets, opened.
+        scale: how much of it.
+        store: where finished cells lie.
+        progress: where to report.
+        failed: after `compute`, why cells failed, here or in a process beside this one; they are tried again next time.
+        elsewhere: after `compute`, keys of cells that other processes were still computing.
+    """
+
+    experiments: Mapping[str, Experiment]
+    tasks: Sequence[Task]
+    scale: Scale
+    store: Store
+    progress: Progress
+    failed: dict[str, str] = field(default_factory=dict)
+    elsewhere: set[str] = field(default_factory=set)
+    _began: float = field(default_factory=time.time)
+
+    def compute(self) -> None:
+        """Compute what no other process has or computes, until there is nothing left but theirs.
+
+        A cell that fails is named and left out. Interrupted, what is finished stays.
+        """
+        every = self.every()
+        places = {k: f"{i + 1}/{len(every)}" for i, k in enumerate(every)}
+        with Claims(self.store.folder / ".claims") as claims:
+            left = self._in_order({k: c for k, c in every.items() if self.store.get(self.identity(c)) is None}, claims)
+            self.progress.say(f"{len(every)} cells, {len(every) - len(left)} of them finished before")
+            with self.progress.stage("cells", total=len(left), unit="cells") as stage:
+                while self._some(left, places, claims, stage):
+                    pass
+        self.elsewhere = set(left)
+
+    def results(self, name: str) -> Results:
+        """An experiment's cells, as far as they are there."""
+        cells, done, failed = list(self.cells(name).values()), [], {}
+        for cell in cells:
+            record, why = self.store.get(self.identity(cell)), self.store.failure(self.identity(cell))
+            if record is not None:
+                told = (record[k] for k in ("result", "seconds", "hardware", "side_by_side"))
+                done.append(Done(cell, *told))
+            elif why is not None:
+                failed[str(cell)] = why
+        return Results(self.tasks, self.scale, done, cells, failed)
+
+    def cells(self, name: str) -> Cells:
+        """All cells of an experiment."""
+        return {key(self.identity(c)): c for c in self.experiments[name].cells(self.tasks, self.scale)}
+
+    def every(self) -> Cells:
+        """All cells of all experiments."""
+        return {k: c for name in self.experiments for k, c in self.cells(name).items()}
+
+    def missing(self) -> int:
+        """How many cells are not there."""
+        return sum(self.store.get(self.identity(c)) is None for c in self.every().values())
+
+    def identity(self, cell: Cell) -> dict[str, Any]:
+        """All that the cell's result depends on; the data set by its contents, not by its name."""
+        task = self._task(cell)
+        told = WORKS[cell.work].complete(cell.params)
+        return {"work": cell.work, **told, "data": task.fingerprint, "lab": task.lab.describe()}
+
+    def _in_order(self, cells: Cells, claims: Claims) -> Cells:
+        """Those last that failed before, or whose process was killed: they might end this one too."""
+        claimed = claims.names()
+        late = {k: k in claimed or self.store.failure(self.identity(c)) is not None for k, c in cells.items()}
+        return {k: cells[k] for k in sorted(cells, key=lambda k: late[k])}
+
+    def _some(self, left: Cells, places: Mapping[str, str], claims: Claims, stage: Stage) -> bool:
+        """Go through all that is left once, and take out what is settled; whether anything was computed."""
+        computed = False
+        for k, cell in list(left.items()):
+            if not self._settled(k, cell):
+                if not claims.take(k):
+                    continue
+                try:
+                    if not self._settled(k, cell):  # it may have been, before the claim
+                        self._compute(k, cell, places[k], claims)
+                        computed = True
+                finally:
+                    claims.release(k)
+            del left[k]
+            stage.advance()
+        return computed and bool(left)
+
+    def _settled(self, k: str, cell: Cell) -> bool:
+        """Whether the cell is there, or has failed since this run began."""
+        identity = self.identity(cell)
+        if self.store.get(identity) is not None:
+            return True
+        why = self.store.failure(identity, self._began)
+        if why is not None:
+            self.failed[k] = why
+        return why is not None
+
+    def _compute(self, k: str, cell: Cell, at: str, claims: Claims) -> None:
+        task, identity, beside = self._task(cell), self.identity(cell), len(claims.living())
+        began, why = time.perf_counter(), None
+        if cell.work != "fit":
+            task.lab.kept.under(None)  # only fits share anything
+        try:
+            result = WORKS[cell.work].function(task, **cell.params)
+            seconds = time.perf_counter() - began
+            record = {"name": task.name, "result": result, "seconds": seconds, "side_by_side": beside}
+            self.store.put(identity, {**record, "hardware": hardware(task.lab.device)})
+            error = result.get("test_error")
+            shown = "" if error is None else f" {100 * error:.1f} %,"
+            self.progress.say(f"{at} {cell}:{shown} {seconds:.1f} s")
+        except Exception as error:
+            why = reason(error)
+            if os.environ.get("LQF_DEBUG") == "1":
+                traceback.print_exc()
+        if why is not None:
+            self.failed[k] = why
+            self.store.fail(identity, why)
+            self.progress.say(f"{at} {cell}: failed: {why}")
+            task.lab.kept.under(None)  # what cells share may be what took the memory
+        free_memory(task.lab.device)  # not before: an error holds what was computed until then
+
+    def _task(self, cell: Cell) -> Task:
+        return next(t for t in self.tasks if t.name == cell.data)
+
+
+def reason(error: Exception) -> str:
+    """Why a cell failed, in one line."""
+    what = f"{type(error).__name__}: {error}".strip().rstrip(":").splitlines()[0]
+    if isinstance(error, LQFError):
+        return " ".join(str(error).split())
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return f"the memory did not suffice ({what}); fewer processes side by side leave each more of it"
+    return f"stopped by {what}"
+
+
+def free_memory(device: torch.device) -> None:
+    """Let go of what a cell has left: recorded passes refer to themselves and stay until Python looks for them."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def open_tasks(folders: Sequence[str | Path], lab: Lab) -> list[Task]:
+    """Every data set, under names of their own."""
+    names = [Path(f).resolve().name for f in folders]
+    twice = {n for n in names if names.count(n) > 1}
+    if twice:
+        raise LQFError(f"two data sets are called `{min(twice)}`; give folders of different names")
+    return [open_task(folder, lab) for folder in folders]

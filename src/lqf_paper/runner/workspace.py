@@ -1,0 +1,171 @@
+"""What all cells of a run share: network, pixels, device; and the data sets, opened once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lqf.backbones import Backbone, load_backbone
+from lqf.data import Images, Preprocess, Samples, check_trainable, load_samples, open_images, select_images
+from lqf.data.labels import limit_per_class
+from lqf.errors import LQFError
+from lqf.training.finetune import Precision
+from lqf.utils.progress import SILENT, Progress
+from lqf_paper.runner.group_cache import Kept
+
+
+@dataclass
+class Lab:
+    """Network and pixels, the same for every method.
+
+    Images are resized to a square of 256/224 of the input's side, as the paper does, and cropped from it.
+
+    Attributes:
+        backbone: as `load_backbone` takes it.
+        weights: its weights file.
+        device: where to compute.
+        size: side of the network's input; None: the backbone's own.
+        classes: at most so many classes of a data set, evenly spread; None: all.
+        per_class: at most so many training images of a class; None: all.
+        test_per_class: the same for test images.
+        progress: where to report.
+        kept: what cells of the same images and network share (`lqf_paper.runner.group_cache`).
+    """
+
+    backbone: str | nn.Module
+    weights: str | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    size: int | None = None
+    classes: int | None = None
+    per_class: int | None = None
+    test_per_class: int | None = None
+    progress: Progress = SILENT
+    kept: Kept = field(default_factory=Kept, repr=False)
+    _loaded: dict[bool, Backbone] = field(default_factory=dict, repr=False)
+
+    def network(self, *, leaky: bool) -> Backbone:
+        """The pretrained network, with leaky activations (for LQF) or its own (for everything else).
+
+        It is shared: copy what you change.
+        """
+        if leaky not in self._loaded:
+            self._loaded[leaky] = load_backbone(self.backbone, weights=self.weights, leaky=leaky)
+        return self._loaded[leaky]
+
+    @cached_property
+    def preprocess(self) -> Preprocess:
+        """Pixels to inputs."""
+        net = self.network(leaky=False)
+        return Preprocess(
+            size=self.size or net.size,
+            interpolation=net.interpolation,
+            mean=net.mean,
+            std=net.std,
+            keep_aspect=False,
+        )
+
+    @property
+    def precision(self) -> Precision:
+        """Of ordinary fine-tuning: bf16 on a GPU."""
+        return "bf16" if self.device.type == "cuda" else "float32"
+
+    def describe(self) -> dict[str, Any]:
+        """What of it a cell's result depends on."""
+        net = self.network(leaky=False)
+        return {
+            "backbone": net.name,
+            "state_sha256": net.spec["state_sha256"],
+            "preprocess": self.preprocess.to_dict(),
+            "device": self.device.type,
+            "precision": self.precision,
+        }
+
+
+@dataclass
+class Task:
+    """A data set: a folder with `train` and `test`.
+
+    Attributes:
+        name: the folder's.
+        lab: network and pixels.
+        train: training images, opened.
+        test: test images, opened.
+    """
+
+    name: str
+    lab: Lab
+    train: Images
+    test: Images
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.train.samples.classes
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 over the hashes and labels of all images, in order."""
+        told = [[p.hashes, p.samples.ids, p.samples.labels.tolist()] for p in (self.train, self.test)]
+        return hashlib.sha256(json.dumps([told, self.classes]).encode()).hexdigest()
+
+    def shots(self, k: int | None, seed: int = 0) -> Task:
+        """The same task with k training images of every class (all where it has fewer); None: as it is."""
+        if k is None:
+            return self
+        samples = self.train.samples
+        return self.some(limit_per_class(samples.ids, samples.labels, k, seed))
+
+    def some(self, rows: Sequence[int] | np.ndarray) -> Task:
+        """The same task with some of the training images, at ascending positions; the classes stay."""
+        return Task(self.name, self.lab, select_images(self.train, np.asarray(rows)), self.test)
+
+    def describe(self) -> dict[str, Any]:
+        """For the results."""
+        return {
+            "name": self.name,
+            "classes": len(self.classes),
+            "train": len(self.train),
+            "test": len(self.test),
+            "fingerprint": self.fingerprint,
+        }
+
+
+def open_task(folder: str | Path, lab: Lab) -> Task:
+    """Read `folder`/train and `folder`/test."""
+    folder = Path(folder)
+    for part in ("train", "test"):
+        if not (folder / part).is_dir():
+            raise LQFError(f"`{folder}` has no folder `{part}`; give folders with `train` and `test`, each CLASS/*.jpg")
+    train = load_samples(folder / "train", progress=lab.progress)
+    test = load_samples(folder / "test", classes=train.classes, progress=lab.progress)
+    names = tuple(train.classes[k * len(train.classes) // n] for k in range(n)) if (n := _kept(train, lab)) else None
+    train, test = _part(train, names, lab.per_class), _part(test, names, lab.test_per_class)
+    check_trainable(train)
+    opened = [open_images(s, lab.preprocess, progress=lab.progress) for s in (train, test)]
+    check_trainable(opened[0].samples)
+    return Task(folder.resolve().name, lab, *opened)
+
+
+def _kept(samples: Samples, lab: Lab) -> int | None:
+    """How many classes are kept; None: all."""
+    return lab.classes if lab.classes is not None and lab.classes < len(samples.classes) else None
+
+
+def _part(samples: Samples, names: tuple[str, ...] | None, limit: int | None) -> Samples:
+    """The images of some classes, at most ``limit`` of each."""
+    if names is not None:
+        place = np.array([names.index(c) if c in names else -1 for c in samples.classes])
+        kept = samples.select(place[samples.labels] >= 0)
+        samples = replace(kept, classes=names, labels=place[kept.labels])
+    if limit is None:
+        return samples
+    return samples.select(limit_per_class(samples.ids, samples.labels, limit, 0))

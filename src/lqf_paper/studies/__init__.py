@@ -1,0 +1,1 @@
+"""What the experiments measure beyond test errors: spectra, information, weight decay, data that arrive."""

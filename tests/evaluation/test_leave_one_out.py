@@ -1,0 +1,63 @@
+"""Leave-one-out as it is handed to the user: error, suspicion, calibration."""
+
+import numpy as np
+import pytest
+import torch
+
+from fits import classifier, data
+from lqf.evaluation.calibration import fit_temperature
+from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+
+
+def loo(outputs: list[list[float]], labels: list[int], weights: list[float] | None = None) -> LeaveOneOut:
+    return LeaveOneOut(
+        torch.tensor(outputs).double(), torch.tensor(labels), torch.tensor(weights or [1.0] * len(labels)), "exact"
+    )
+
+
+def test_error_is_the_weighted_share_of_wrong_predictions() -> None:
+    result = loo([[3, 1, 0], [0, 2, 5], [0, 4, 1], [1, 0, 0]], [0, 2, 2, 1], [1, 1, 3, 1])
+    assert result.predicted.tolist() == [0, 2, 1, 0]
+    assert result.error == pytest.approx(4 / 6)
+
+
+def test_suspicion_is_the_best_other_score_minus_the_labels_own() -> None:
+    assert loo([[3, 1, 0], [0, 2, 5], [0, 4, 1]], [0, 2, 2]).suspicion().tolist() == [-2, -3, 3]
+    assert loo([[3], [3], [-1]], [0, 1, 1]).suspicion().tolist() == [6, -6, 2]
+
+
+def test_positive_suspicion_is_a_wrong_prediction() -> None:
+    for c in (1, 4):
+        result = LeaveOneOut(torch.randn(50, c), torch.randint(0, max(c, 2), (50,)), torch.ones(50), "exact")
+        assert torch.equal(result.suspicion() > 0, result.predicted != result.labels)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("solver", ["head", "dense"])
+def test_a_flipped_label_is_the_most_suspicious(n_classes: int, solver: str) -> None:
+    x, y = data(36, n_classes, signal=2.0)
+    y = y.copy()
+    y[7] = (y[7] + 1) % n_classes
+    suspicion = classifier(solver=solver).fit(x, y).leave_one_out().suspicion()
+    assert int(suspicion.argmax()) == 7
+    assert float(suspicion[7]) > 0
+
+
+def test_temperature_takes_the_sample_weights() -> None:
+    outputs, labels, weights = torch.randn(30, 3), torch.randint(0, 3, (30,)), torch.rand(30)
+    result = LeaveOneOut(outputs, labels, weights, "exact")
+    assert result.temperature() == fit_temperature(outputs, labels, weights)
+    assert result.temperature() != fit_temperature(outputs, labels)
+
+
+def test_views_are_averaged_per_sample() -> None:
+    rows = torch.arange(12.0).view(6, 2)
+    np.testing.assert_array_equal(average_views(rows, 3), [[2, 3], [8, 9]])
+    assert torch.equal(average_views(rows, 1), rows)
+
+
+def test_the_error_has_a_standard_error_by_the_samples_that_are_known() -> None:
+    outputs = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [torch.nan, torch.nan]])
+    loo = LeaveOneOut(outputs, torch.tensor([0, 1, 1, 0]), torch.ones(4), "estimated")
+    assert loo.error == pytest.approx(1 / 3)
+    assert loo.standard_error == pytest.approx((1 / 3 * 2 / 3 / 3) ** 0.5)

@@ -1,0 +1,379 @@
+"""Moving the linearisation point: each step is what one does by hand, the moved network is saved, nothing flatters."""
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dense import optimum
+from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, pictures, problem_of, stages_of
+from lqf import LQFClassifier
+from lqf.backbones import load_backbone
+from lqf.backbones.state import flat_state, is_moved, with_flat_state
+from lqf.data import Preprocess, load_samples, open_images
+from lqf.errors import LQFError
+from lqf.evaluation.leave_one_out import average_views
+from lqf.fast import FastLinearization
+from lqf.fitting.checkpoint import Checkpoint
+from lqf.fitting.moving import Strengths, Used, fine_tuned, follows, stepped
+from lqf.fitting.pipeline import Fit
+from lqf.fitting.relinearize import Journey
+from lqf.fitting.training_problem import Solved
+from lqf.kernels.tangent import Kernels
+from lqf.linear.problem import Ridge
+from lqf.settings import Settings
+
+X, Y = data(24, signal=0.7)
+NEW = data(9, seed=5)[0]
+TIGHT = {"rtol": 1e-7, "atol": 1e-7}
+PLAIN = Preprocess()
+
+
+def _pretrained() -> Fit:
+    settings = Settings(solver="dense", dtype="float64")
+    return Fit(settings, load_backbone(network()), open_images(load_samples(X, Y), PLAIN), PLAIN, CPU)
+
+
+def moved_by_hand(steps: int, x: np.ndarray = X, y: np.ndarray = Y, **params: Any) -> tuple[Any, torch.Tensor]:
+    """The last problem and its optimum from the dense Jacobian, with fixed weight decays."""
+    settings = Settings(solver="dense", dtype="float64", **FIXED, **params)
+    backbone, images, n = load_backbone(network()), open_images(load_samples(x, y), PLAIN), len(x)
+    for _ in range(steps + 1):
+        fit = Fit(settings, backbone, images, PLAIN, CPU)
+        head = fit.closed_form_head(fit.features())
+        problem = fit.problem(fit.point(head, 0.1 * n)).with_ridge(Ridge(0.1 * n, 0.2 * n))
+        best = optimum(problem)
+        backbone = stepped(fit.backbone, settings.linearize, problem.model.split(best)[1])
+    return problem, best
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_step_is_what_one_does_by_hand(steps: int) -> None:
+    model = classifier(relinearize=steps, loo="none", **FIXED).fit(X, Y)
+    problem, best = moved_by_hand(steps)
+    expected = brute_outputs(problem, best, torch.tensor(NEW))
+    np.testing.assert_allclose(model.decision_function(NEW), expected, **TIGHT)
+    assert model.report_["moved"] == {"steps": [1.0] * steps}
+    still = classifier(loo="none", **FIXED).fit(X, Y)
+    assert still.report_["moved"] is None
+    assert not np.allclose(still.decision_function(NEW), expected, atol=1e-2)
+
+
+def test_a_step_moves_the_linearised_weights_by_delta_and_no_others() -> None:
+    first = classifier(linearize="second", loo="none", **FIXED).fit(X, Y).fitted_
+    moved = classifier(linearize="second", relinearize=1, loo="none", **FIXED).fit(X, Y).fitted_
+    a, b = (dict(f.backbone.body.named_parameters()) for f in (first, moved))
+    assert torch.equal(a["first.weight"], b["first.weight"])
+    change = torch.cat([(b[n] - a[n]).reshape(-1) for n in ("second.weight", "second.bias")])
+    torch.testing.assert_close(change, first.delta, rtol=1e-9, atol=1e-12)
+    assert not is_moved(first.backbone)
+
+
+def test_a_step_over_which_the_network_does_not_follow_is_halved() -> None:
+    """With a hardly penalised body the linear model's solution is far away, where the network is another one."""
+    params = {"weight_decay": 0.1, "body_weight_decay": 1e-4, "loo": "none", "head": "probe"}
+    model = classifier(relinearize=1, **params).fit(X, Y)
+    (length,) = model.report_["moved"]["steps"]
+    assert length < 1
+    first = classifier(**params).fit(X, Y).fitted_
+    fit = _pretrained()
+    body, x = fit._parts[1], torch.tensor(X)
+    for eta, good in ((length, True), (2 * length, False)):
+        z, change = body.jvp(x, eta * first.delta)
+        gap, linear = follows(z, change, stepped(fit.backbone, "all", first.delta, eta).body(x)).tolist()
+        assert (gap <= linear) == good
+    change = flat_state(model.fitted_.backbone.body) - flat_state(fit.backbone.body)
+    torch.testing.assert_close(change, length * first.delta, rtol=1e-6, atol=1e-9)
+
+
+def test_all_solvers_take_the_same_steps() -> None:
+    dense, pcg = (
+        classifier(solver=s, relinearize=1, loo="none", tol=1e-11, max_passes=400, **FIXED).fit(X, Y)
+        for s in ("dense", "pcg")
+    )
+    np.testing.assert_allclose(pcg.decision_function(NEW), dense.decision_function(NEW), rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_holds_no_recorded_passes_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[FastLinearization]] = []
+    make, again = FastLinearization.__init__, Journey.again
+    alive: list[int] = []
+
+    def remembered(self: FastLinearization, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        made.append(weakref.ref(self))
+
+    def counted(self: Journey, *args: Any) -> Any:
+        alive.append(sum(body() is not None for body in made))
+        return again(self, *args)
+
+    monkeypatch.setattr(FastLinearization, "__init__", remembered)
+    monkeypatch.setattr(Journey, "again", counted)
+    gc.disable()  # what waits for the garbage collector is not free
+    try:
+        classifier(**FIXED, solver="pcg", relinearize=2, loo="none").fit(*data())
+    finally:
+        gc.enable()
+    assert made
+    assert alive == [0, 0]
+
+
+def test_no_kernels_but_the_present_ones_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[weakref.ref[Kernels]] = []
+    make, again = Fit.kernels, Journey.again
+    alive: list[int] = []
+
+    def remembered(self: Fit, *args: Any) -> Kernels:
+        kernels = make(self, *args)
+        made.append(weakref.ref(kernels))
+        return kernels
+
+    def counted(self: Journey, *args: Any) -> Any:
+        alive.append(sum(kernels() is not None for kernels in made))
+        return again(self, *args)
+
+    monkeypatch.setattr(Fit, "kernels", remembered)
+    monkeypatch.setattr(Journey, "again", counted)
+    gc.disable()
+    try:
+        classifier(**FIXED, relinearize=2, loo="none").fit(X, Y)
+    finally:
+        gc.enable()
+    assert alive == [0, 0]
+    assert len(made) == 3
+
+
+def test_whole_refits_find_the_memory_of_kept_activations_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    release, refit = Solved.release, Journey.leave_one_out_of_moved
+    monkeypatch.setattr(Solved, "release", lambda self: (order.append("released"), release(self))[1])
+    monkeypatch.setattr(
+        Journey, "leave_one_out_of_moved", lambda self, *args: (order.append("refits"), refit(self, *args))[1]
+    )
+    classifier(**FIXED, solver="pcg", relinearize=1, loo="kernel").fit(X, Y)
+    assert order[: order.index("refits") + 1] == ["released", "released", "refits"]
+
+
+def test_strengths_keep_their_size_relative_to_the_kernels() -> None:
+    model = classifier(relinearize=1, loo="none").fit(X, Y)
+    still = classifier(loo="none").fit(X, Y)
+    fit, before = stages_of(model, X, Y), stages_of(still, X, Y)
+    scales = [f.closed_form_head(f.features()).ridge.scale for f in (fit, before)]
+    relative = [m.report_["weight_decay"] / s for m, s in zip((model, still), scales, strict=True)]
+    assert relative[0] == pytest.approx(relative[1], rel=1e-9)
+    assert scales[0] != pytest.approx(scales[1], rel=1e-3)
+    assert [c["what"] for c in model.report_["choices"]] == ["weight decay (head)", "weight decay (body)"]
+    assert model.report_["choices"] == still.report_["choices"]
+    assert model.report_["head_loo_error"] == still.report_["head_loo_error"]
+
+
+def test_given_weight_decays_are_used_at_every_step() -> None:
+    report = classifier(relinearize=2, loo="none", **FIXED).fit(X, Y).report_
+    assert report["weight_decay"] == pytest.approx(FIXED["weight_decay"])
+    assert report["body_weight_decay"] == pytest.approx(FIXED["body_weight_decay"])
+    w0 = classifier(relinearize=1, loo="none", form="w0").fit(X, Y).report_
+    assert w0["weight_decay"] == w0["body_weight_decay"]
+
+
+def test_strengths_in_other_units() -> None:
+    class Scaled:
+        def __init__(self, scale: float, unit: float):
+            self.scale, self.unit = scale, unit
+
+    used = Used(2.0, 3.0, 12.0)
+    strengths = Strengths.of(used, Scaled(10.0, 0), Scaled(0, 8.0))  # type: ignore[arg-type]
+    auto = strengths.at(Scaled(20.0, 0), Scaled(0, 4.0), Settings(), 5.0)  # type: ignore[arg-type]
+    assert auto == Used(4.0, 6.0, pytest.approx(12.0))
+    given = strengths.at(Scaled(20.0, 0), Scaled(0, 4.0), Settings(weight_decay=2.0), 5.0)  # type: ignore[arg-type]
+    assert given == Used(10.0, 10.0, pytest.approx(20.0))
+
+
+# --- the error on unseen data ----------------------------------------------------------------------------------------
+
+
+def test_refits_go_the_whole_way_without_the_fold() -> None:
+    model = classifier(relinearize=1, **FIXED).fit(X, Y)
+    loo = model.leave_one_out()
+    assert (loo.level, loo.note) == ("estimated", "by refits without each of 5 folds, from the pretrained weights on")
+    fit = _pretrained()
+    for k in (0, 3):
+        keep = (fit._folds != k).numpy()
+        part = classifier(relinearize=1, loo="none", **_fixed_for(keep)).fit(X[keep], Y[keep])
+        torch.testing.assert_close(loo.outputs[~keep], torch.tensor(part.decision_function(X[~keep])), **TIGHT)
+
+
+def test_a_few_folds_are_enough_for_many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lqf.fitting.refits.ENOUGH", 8)
+    few, every = (classifier(relinearize=1, loo=way, **FIXED).fit(X, Y).leave_one_out() for way in ("auto", "folds"))
+    assert few.note.startswith("by refits without 2 of 5 folds, from the pretrained weights on; ")
+    known = torch.isfinite(few.outputs).all(1)
+    assert 8 <= int(known.sum()) < 24
+    torch.testing.assert_close(few.outputs[known], every.outputs[known], **TIGHT)
+    assert bool(torch.isfinite(every.outputs).all())
+
+
+def _fixed_for(keep: np.ndarray) -> dict[str, float]:
+    """The same μ for fewer samples."""
+    return {k: v * len(keep) / keep.sum() for k, v in FIXED.items()}
+
+
+@pytest.mark.parametrize("moves", [{"relinearize": 2}, {"finetune_first": 20, "learning_rate": 0.05}])
+def test_noise_is_not_predicted_by_a_moved_network(moves: dict[str, Any]) -> None:
+    """Leave-one-out around the moved network sees nothing wrong; refits know better."""
+    x, y = data(40, 2, seed=3)[0], np.random.default_rng(1).integers(0, 2, 40)
+    weak = {"weight_decay": 1e-4, "body_weight_decay": 1e-3}
+    honest, kernel = (classifier(**moves, **weak, loo=way).fit(x, y).leave_one_out() for way in ("auto", "kernel"))
+    assert honest.error > 0.35
+    assert kernel.error < honest.error
+    assert kernel.level == "estimated"
+    assert kernel.note.endswith("flatters it by an unknown amount")
+
+
+def test_probabilities_do_not_come_from_flattered_outputs() -> None:
+    none, kernel = (classifier(relinearize=1, loo=way).fit(X, Y).fitted_.beta for way in ("none", "kernel"))
+    assert none == kernel == pytest.approx(classifier(solver="head").fit(X, Y).fitted_.beta)
+
+
+def test_views_and_pooling_are_chosen_at_the_pretrained_weights() -> None:
+    x, y = pictures(18, side=12)
+    params = {"backbone": convnet(), "size": 8, "views": "flip", "pooling": "bilinear", "pool_channels": 3}
+    model = classifier(relinearize=1, **params).fit(x, y)
+    loo = model.leave_one_out()
+    assert loo.outputs.shape == (18, 3)
+    assert bool(torch.isfinite(loo.outputs).all())
+    pools = [m.fitted_.backbone.body.get_submodule("pool").reduction for m in (model, classifier(**params).fit(x, y))]
+    assert torch.equal(*pools)
+
+
+# --- fine-tuning first ------------------------------------------------------------------------------------------------
+
+
+def test_fine_tuning_first_is_linearised_where_it_ends() -> None:
+    model = classifier(finetune_first=3, loo="none", **FIXED).fit(X, Y)
+    fit = _pretrained()
+    settings = Settings(finetune_first=3)
+    tuned = fine_tuned(fit.backbone, fit.images, fit.preprocess, settings, CPU)
+    torch.testing.assert_close(flat_state(model.fitted_.backbone.body), flat_state(tuned.body).double())
+    problem = problem_of(model, stages_of(model, X, Y))
+    expected = brute_outputs(problem, optimum(problem), torch.tensor(NEW))
+    np.testing.assert_allclose(model.decision_function(NEW), expected, **TIGHT)
+    assert model.report_["moved"] == {"epochs": 3}
+    both = classifier(finetune_first=2, relinearize=1, loo="none", **FIXED).fit(X, Y)
+    assert both.report_["moved"] == {"epochs": 2, "steps": [1.0]}
+
+
+def test_fine_tuning_changes_what_lies_before_the_linearised_stage_too() -> None:
+    model = classifier(finetune_first=2, linearize="second", loo="none", **FIXED).fit(X, Y)
+    own = dict(model.fitted_.backbone.body.named_parameters())["first.weight"]
+    assert not torch.equal(own, network()[1].weight)
+    prefix_first = average_views(model.fitted_.outputs(_opened(NEW), device=CPU, batch_size=4, dtype=own.dtype), 1)
+    np.testing.assert_allclose(prefix_first, model.decision_function(NEW), rtol=1e-10)
+
+
+def _opened(x: np.ndarray) -> Any:
+    return open_images(load_samples(x), PLAIN)
+
+
+def test_fine_tuning_that_diverges_says_so() -> None:
+    with pytest.raises(LQFError, match="diverged; give a smaller --learning-rate"):
+        classifier(finetune_first=30, learning_rate=1e30).fit(X, Y)
+
+
+def test_a_network_that_no_longer_acts_is_refused() -> None:
+    class Dead:
+        scale, unit = 1.0, 0.0
+
+    with pytest.raises(LQFError, match="no weight of its body acts"):
+        Strengths(1.0, 1.0, 1.0).at(Dead(), Dead(), Settings(), 5.0)  # type: ignore[arg-type]
+
+
+# --- on disk ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moves", [{"relinearize": 1}, {"finetune_first": 1}])
+def test_a_moved_model_comes_back_without_the_original_weights(tmp_path: Path, moves: dict[str, Any]) -> None:
+    model = classifier(**moves, loo="none", **FIXED).fit(X, Y)
+    model.save(tmp_path / "run")
+    assert (tmp_path / "run" / "backbone.safetensors").is_file()
+    other = network(seed=7)  # the same architecture, other weights
+    loaded = LQFClassifier.load(tmp_path / "run", backbone=other, device="cpu")
+    np.testing.assert_array_equal(loaded.decision_function(NEW), model.decision_function(NEW))
+    loaded.save(tmp_path / "again")
+    again = LQFClassifier.load(tmp_path / "again", backbone=other, device="cpu")
+    np.testing.assert_array_equal(again.decision_function(NEW), model.decision_function(NEW))
+
+
+def test_moved_bilinear_pooling_and_float32_come_back(tmp_path: Path) -> None:
+    x, y = pictures(15, side=12)
+    params = {"backbone": convnet().float(), "size": 8, "pooling": "bilinear", "pool_channels": 3, "dtype": "float32"}
+    model = classifier(**params, **FIXED, relinearize=1, loo="none").fit(x, y)
+    model.save(tmp_path / "run")
+    loaded = LQFClassifier.load(tmp_path / "run", backbone=convnet(seed=3), device="cpu")
+    np.testing.assert_allclose(loaded.decision_function(x), model.decision_function(x), rtol=1e-6, atol=1e-6)
+
+
+def test_a_damaged_or_foreign_network_is_refused(tmp_path: Path) -> None:
+    classifier(relinearize=1, loo="none", **FIXED).fit(X, Y).save(tmp_path / "run")
+    with pytest.raises(LQFError, match="not those of a `module:Sequential`"):
+        LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu")
+    file = tmp_path / "run" / "backbone.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(LQFError, match=r"damaged: `backbone.safetensors`"):
+        LQFClassifier.load(tmp_path / "run", backbone=network(), device="cpu")
+
+
+def test_a_flat_state_goes_back_and_forth() -> None:
+    backbone = load_backbone(convnet())
+    flat = flat_state(backbone.body)
+    other = with_flat_state(backbone, 2 * flat, {"steps": [1.0]})
+    torch.testing.assert_close(flat_state(other.body), 2 * flat)
+    torch.testing.assert_close(flat_state(backbone.body), flat)
+
+
+# --- resuming ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("moves", [{"relinearize": 2}, {"finetune_first": 2, "relinearize": 1}])
+def test_an_interrupted_journey_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: dict[str, Any]
+) -> None:
+    params = {"solver": "pcg", "tol": 1e-8, "max_passes": 200, "loo": "none", **FIXED, **moves}
+    whole = classifier(**params).fit(X, Y)
+    saved, save = [], Checkpoint.save
+
+    def interrupt(self: Checkpoint, vectors: Any, state: Any, force: bool = False) -> None:
+        save(self, vectors, state, True)
+        saved.append({**state, **self._state})
+        if len(saved[-1].get("used", [])) == 1:  # during the second solve
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            classifier(**params).fit(X, Y, checkpoint=tmp_path / "kept")
+    tuned = []
+    monkeypatch.setattr("lqf.fitting.relinearize.fine_tuned", lambda *_: tuned.append(1))
+    after = classifier(**params).fit(X, Y, checkpoint=tmp_path / "kept", resume=True)
+    np.testing.assert_allclose(after.decision_function(NEW), whole.decision_function(NEW), rtol=1e-5, atol=1e-5)
+    assert after.report_["moved"] == whole.report_["moved"]
+    assert not tuned
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"relinearize": -1}, "relinearize is -1; it must be a whole number, 0 or more"),
+        ({"finetune_first": 1.5}, "finetune_first is 1.5"),
+        ({"relinearize": 1, "solver": "head"}, "solver `head` leaves it as it is"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(LQFError, match=sentence):
+        classifier(**params).fit(X, Y)

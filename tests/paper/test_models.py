@@ -1,0 +1,52 @@
+"""Errors of a model: on the central views, and averaged over their mirror images."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fits import opened, pictures
+from lqf.data import Images, Preprocess
+from lqf_paper.methods.mirrored import Mirrored
+from lqf_paper.methods.models import both_errors, error
+
+SMALL = Preprocess(size=8, resize=9)
+
+
+class Sided:
+    """Scores that prefer class 0 by how much brighter the left half is."""
+
+    seconds = 0.0
+
+    def __init__(self, bias: float, losses: tuple[float, ...] = ()):
+        self.bias, self.losses = bias, losses
+
+    def outputs(self, images: Images) -> Tensor:
+        x = images.batch(torch.arange(len(images))).double().mean((1, 2))
+        left = x[:, :4].mean(1) - x[:, 4:].mean(1)
+        return torch.stack([left + self.bias, torch.zeros_like(left)], 1)
+
+
+def test_mirror_images_are_those_of_the_same_window() -> None:
+    images = opened(*pictures(5, side=9), SMALL)
+    mirrored = Mirrored.of(images)
+    rows = torch.arange(5)
+    assert torch.equal(mirrored.batch(rows), images.batch(rows).flip(-1))
+    assert (len(mirrored), mirrored.n_views, mirrored.own) == (5, 1, range(5))
+
+
+def test_scores_are_averaged_over_both() -> None:
+    x, _ = pictures(20, side=9)
+    images = opened(x, np.zeros(20, int), SMALL)
+    central = Sided(0.0).outputs(images)[:, 0] > 0
+    assert 0 < int(central.sum()) < 20
+    wrong, averaged = both_errors(Sided(1e-6), images)
+    assert wrong == float((~central).double().mean())
+    assert averaged == 0.0  # what one side has the other lacks, and the bias is left
+
+
+def test_a_run_that_diverged_has_neither() -> None:
+    images = opened(*pictures(4, side=9), SMALL)
+    assert both_errors(Sided(0.0, (1.0, float("nan"))), images) == (None, None)
+    assert error(Sided(float("inf")), images) is None

@@ -1,0 +1,122 @@
+"""The report: complete, safe, self-contained and of bounded size, for few and for many samples and classes."""
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from lqf.errors import MissingDependency
+from lqf.reports.html import words
+from lqf.reports.html.environment import breakable, number, percent, precise, render
+from lqf.reports.shift import Shift
+from reports.html.synthetic import page
+
+VOID = {"meta", "link", "img", "br", "wbr"}
+NAMES = {2: ("NORMAL", "PNEUMONIA"), 12: tuple(f"{k:03d}.Some_Bird_{k}" for k in range(12))}
+CASES = {
+    "10 samples of 2 classes": (10, NAMES[2], 0),
+    "10 samples with a test set": (10, NAMES[2], 6),
+    "240 samples of 12 classes": (240, NAMES[12], 120),
+    "10,000 samples of 200 classes": (10_000, tuple(f"class number {k}" for k in range(200)), 2_000),
+}
+
+
+class Reader(HTMLParser):
+    """Tags, attributes and text; fails where a tag is not closed by its own."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.text = ""
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] != "style":
+            self.text += data
+
+
+@pytest.fixture(scope="module", params=CASES)
+def html(request):
+    n, classes, n_test = CASES[request.param]
+    return page(n, classes, n_test=n_test, copies=500)
+
+
+def test_it_is_well_formed_needs_nothing_else_and_is_not_large(html):
+    reader = Reader(html)
+    assert "//" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", html)  # no http://, no //host
+    assert not re.search(r"<script|@import|url\(|<iframe|<object", html)
+    sources = [value for _, name, value in reader.attributes if name in ("src", "srcset") or name == "href"]
+    assert all(value.startswith(("data:", "#")) for value in sources)
+    assert len(html) < 4_000_000
+    places = {value for _, name, value in reader.attributes if name == "id"}
+    assert {value[1:] for value in sources if value.startswith("#")} <= places
+
+
+def test_sections_follow_what_is_known():
+    alone, full = (Reader(page(60, NAMES[2], n_test=m)).text for m in (0, 60))
+    for said in ("leave-one-out error", "Training labels that look wrong", "nearly the same", "least informative"):
+        assert said in alone
+        assert said in full
+    for said in ("test error", "comes from another distribution", "AUC 0.93", "Why it predicts"):
+        assert said not in alone
+        assert said in full
+    for said in ("reached the tolerance", "1.3e-02", "kept", "bilinear", "crossfit", "3,400,000"):
+        assert said.lower() in full.lower()
+
+
+@pytest.mark.parametrize(("views", "advised"), [("none", True), ("flip", True), ("five", False), ("resized", False)])
+def test_crops_are_advised_against_another_distribution_where_there_are_none(views: str, advised: bool) -> None:
+    shift = Shift(0.93, 0.01, np.zeros(3), np.ones(3))
+    said = words.warning({"n": 1000, "views": views}, 0.02, {"n": 600, "error": 0.12}, shift)
+    assert said is not None
+    assert ("--views resized" in said["text"]) is advised
+    alike = words.warning({"n": 1000, "views": views}, 0.02, {"n": 600, "error": 0.12}, None)
+    assert alike is not None
+    assert "--views" not in alike["text"]
+
+
+def test_many_classes_leave_a_readable_matrix_and_counts_of_what_is_left_out():
+    text = re.sub(r"\s+", " ", Reader(page(4_000, tuple(f"c{k}" for k in range(200)), n_test=400)).text)
+    assert "188 classes left out" in text
+    assert "180 classes with no larger error not shown" in text
+    assert "192 more classes not shown" in text
+    assert re.search(r"[\d,]+ more labels that leave-one-out contradicts", text)
+
+
+def test_names_are_escaped():
+    bad = '<script>alert("x")</script>&\'"'
+    html = page(24, (bad, "b"), n_test=12, name=bad)
+    assert "<script" not in html
+    assert bad in Reader(html).text
+
+
+def test_numbers_are_written_as_people_do():
+    assert percent(0.1234) == "12.3\u202f%"
+    assert percent(None) == number(None) == "–"
+    assert number(4.63e-5) == "4.63·10⁻⁵"
+    assert number(12.34) == "12.3"
+    assert precise(0.5) == "50.0\u202f%"
+    assert precise(0.99998312) == "99.9983\u202f%"
+    assert precise(1.0) == "100.0\u202f%"
+    assert str(breakable("a_<b>/c.jpg")) == "a_<wbr>&lt;b&gt;/<wbr>c.<wbr>jpg"
+
+
+def test_missing_jinja_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingDependency, match="pip install jinja2"):
+        render("report.html.jinja")

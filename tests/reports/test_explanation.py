@@ -1,0 +1,77 @@
+"""Explanations agree with really leaving the sample out."""
+
+import pytest
+import torch
+
+from fits import FIXED, classifier, data
+from lqf.reports.explanation import explanations
+from lqf.reports.summary import summarize
+
+X, Y = data(18)
+NEW = data(5, seed=7)[0]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_probability_without_a_sample_is_that_of_what_if(n_classes):
+    x, y = data(18, n_classes)
+    model = classifier(**FIXED).fit(x, y)
+    analysis = model.analyse(x, y)
+    told = explanations(analysis.influence(NEW), analysis.labels, most=3)
+    assert [e.query for e in told] == list(range(5))
+    for e in told:
+        assert e.label is None
+        assert e.probability == pytest.approx(model.predict_proba(NEW)[e.query].max(), abs=1e-6)
+        assert list(e.probabilities.values()) == sorted(e.probabilities.values(), reverse=True)
+        assert 0 < len(e.towards) <= 3
+        for push in (*e.towards, *e.away):
+            what = analysis.what_if(NEW, without=[push.name])
+            k = model.fitted_.classes.index(e.predicted)
+            assert push.probability == pytest.approx(float(what.probabilities[e.query, k]), abs=1e-8)
+            assert push.label == str(y[int(push.name)])
+        assert all(p.change < 0 for p in e.towards)
+        assert all(p.change > 0 for p in e.away)
+        assert e.to_dict()["towards"][0]["name"] == e.towards[0].name
+
+
+def test_a_group_is_one_push():
+    groups = [f"g{i // 2}" for i in range(18)]
+    model = classifier(**FIXED).fit(X, Y, groups=groups)
+    analysis = model.analyse(X, Y)
+    told = explanations(analysis.influence(NEW), analysis.labels, most=9)
+    pushes = [*told[0].towards, *told[0].away]
+    assert {p.size for p in pushes} == {2}
+    assert {p.name for p in pushes} <= set(groups)
+    assert all(p.sample == 2 * int(p.name[1:]) for p in pushes)
+
+
+def test_a_summary_keeps_what_leaves_last():
+    model = classifier(**FIXED).fit(X, Y)
+    analysis = model.analyse(X, Y)
+    summary = summarize(model, analysis, 0.5)
+    values = analysis.information().samples()
+    last, counts = set(analysis.leaving()[-9:].tolist()), summary.per_class.values()
+    more = set(summary.kept.tolist()) - last
+    assert last <= set(summary.kept.tolist())
+    assert len(more) == sum(max(0, 2 - int((analysis.labels[list(last)] == k).sum())) for k in range(3))
+    assert sum(c["kept"] for c in counts) == 9 + len(more)
+    share = float(values[summary.kept].sum() / values.sum())
+    assert summary.to_dict()["information_share"] == pytest.approx(share)
+    assert torch.equal(torch.tensor(summary.information), values)
+
+
+def test_a_summary_keeps_two_of_every_class():
+    model = classifier(solver="dense").fit(X, Y)
+    analysis = model.analyse(X, Y)
+    summary, values = summarize(model, analysis, 0.06), model.information().samples()
+    assert [c["kept"] for c in summary.per_class.values()] == [2, 2, 2]
+    for k in range(3):
+        mine = (analysis.labels == k).nonzero()[:, 0]
+        assert set(mine[values[mine].topk(2)[1]].tolist()) <= set(summary.kept.tolist())
+
+
+def test_with_validation_images_a_summary_keeps_what_leaves_last():
+    model = classifier(**FIXED).fit(X, Y)
+    analysis = model.analyse(X, Y)
+    summary = summarize(model, analysis, 1 / 3, NEW)
+    assert set(analysis.leaving(NEW)[-6:].tolist()) <= set(summary.kept.tolist())
+    assert len(summary.kept) < 12
