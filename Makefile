@@ -17,9 +17,10 @@ demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of res
 test: lint  ## lint, then all tests
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-lint: $(DEV)  ## style, formatting, types
+lint: $(DEV)  ## style, formatting, layers, types
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/mypy
 
 format: $(DEV)  ## rewrite the code in the project's style

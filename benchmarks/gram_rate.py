@@ -29,10 +29,11 @@ from lqf.data import Preprocess
 from lqf.fitting.pipeline import Fit
 from lqf.kernels import gram
 from lqf.runtime.device import resolve_device
-from lqf.runtime.memory import available_bytes, human
+from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solvers.planner import jacobian_bytes
+from lqf.utils.text import byte_count
 
 TILE = inspect.signature(gram.add_gram).parameters["tile"].default
 
@@ -110,7 +111,7 @@ def main() -> None:
     print(result["what"])
     print(
         f"{whole.seconds:.1f} s: gradients {whole.seconds - products.seconds:.1f} s in {products.calls} passes, "
-        f"products {products.seconds:.1f} s; {human(budget)} of the Jacobian at a time"
+        f"products {products.seconds:.1f} s; {byte_count(budget)} of the Jacobian at a time"
     )
     for name in ("products over reference", "whole over reference", "useful whole over reference"):
         print(f"{name}: {result[name]:.2f}")

@@ -28,10 +28,10 @@ from lqf.fast.cache_budget import keep_activations, release_activations
 from lqf.fitting.pipeline import Fit
 from lqf.linear.problem import Ridge
 from lqf.runtime.device import resolve_device
-from lqf.runtime.memory import human
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solvers.schur import Reduced
+from lqf.utils.text import byte_count
 
 
 def products(args: argparse.Namespace, backbone: Backbone, n: int) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def main() -> None:
         rows.append(row)
         print(
             f"{n:7d} images: {best.seconds:8.2f} s a product, {1e3 * row['per image']:7.3f} ms an image "
-            f"({row['per image, relative']:.2f} of that with {first['n']}); peak {human(best.peak)}, of which "
-            f"{human(best.beyond)} for the product ({human(abs(best.peak - first['peak']))} "
+            f"({row['per image, relative']:.2f} of that with {first['n']}); peak {byte_count(best.peak)}, of which "
+            f"{byte_count(best.beyond)} for the product ({byte_count(abs(best.peak - first['peak']))} "
             f"{'more' if best.peak >= first['peak'] else 'less'} than with {first['n']}); "
             f"{kept:.2f} s with the activations of {run['rows kept']} rows kept; "
             f"K-FAC {curvature:.1f} s, {curvature / best.seconds:.1f} products",

@@ -29,11 +29,12 @@ from lqf.fitting.iterate import Iterate
 from lqf.fitting.pipeline import Fit
 from lqf.linear.problem import Ridge
 from lqf.runtime.device import resolve_device
-from lqf.runtime.memory import available_bytes, human
+from lqf.runtime.memory import available_bytes
 from lqf.settings import Settings
 from lqf.solvers import Dense
 from lqf.solvers.planner import cost_dense, cost_pcg, plan
 from lqf.solvers.rates import Rates
+from lqf.utils.text import byte_count
 
 
 def check(args: argparse.Namespace, backbone_name: str, n: int, classes: int, size: int, solver: str) -> dict[str, Any]:
@@ -97,7 +98,7 @@ def show(row: dict[str, Any]) -> str:
     return (
         f"{case:42s} time {row['time, predicted over actual']:.2f} ({stages} s; planning {row['planning']:.1f} s), "
         f"memory {'–' if memory is None else f'{memory:.2f}'} "
-        f"({human(row['predicted bytes'])}/{human(row['actual bytes'])})"
+        f"({byte_count(row['predicted bytes'])}/{byte_count(row['actual bytes'])})"
     )
 
 

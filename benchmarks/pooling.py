@@ -28,8 +28,8 @@ from lqf.backbones.bilinear_pool import covariance_root
 from lqf.backbones.matrix_root import matrix_inverse, matrix_root
 from lqf.fast import FastLinearization
 from lqf.linear.linearize import Linearization
-from lqf.runtime.memory import human
 from lqf.runtime.precision import matmul_precision
+from lqf.utils.text import byte_count
 
 WAYS = {"eigendecomposition": False, "Newton": True}
 
@@ -111,8 +111,8 @@ def main() -> None:
     maps = torch.randn(args.batch, args.channels, pool.positions, device=device)
     roots = compare_roots(maps)
     for name, m in products.items():
-        print(f"{name:9s} product {1e3 * m['seconds']:8.1f} ms, peak {human(m['bytes'])}")
-    print(f"bilinear pooling adds {human(abs(extra))}{' less' if extra < 0 else ''}")
+        print(f"{name:9s} product {1e3 * m['seconds']:8.1f} ms, peak {byte_count(m['bytes'])}")
+    print(f"bilinear pooling adds {byte_count(abs(extra))}{' less' if extra < 0 else ''}")
     for name, r in roots.items():
         times = ", ".join(f"{k} {ms:.1f} ms" for k, ms in r["milliseconds"].items())
         print(f"{name:19s} {times}; error of J·v {r['relative error of J·v']:.1e}")

@@ -56,8 +56,9 @@ WITHOUT_OPTIONAL = """
 import importlib, pkgutil, sys
 for name in sys.argv[1:]:
     sys.modules[name] = None  # importing it raises ImportError
-import lqf
-names = [m.name for m in pkgutil.walk_packages(lqf.__path__, "lqf.") if not m.name.endswith("__main__")]
+import lqf, lqf_paper
+walks = [pkgutil.walk_packages(p.__path__, p.__name__ + ".") for p in (lqf, lqf_paper)]
+names = [m.name for walk in walks for m in walk if not m.name.endswith("__main__")]
 names = [n for n in names if not n.endswith("_kernels")]  # a GPU's kernels, which nothing imports elsewhere
 for name in names:
     importlib.import_module(name)
@@ -66,7 +67,15 @@ print(len(names))
 
 
 def test_every_module_imports_with_the_core_packages_alone():
-    assert int(run_python(WITHOUT_OPTIONAL, *OPTIONAL)) >= 2
+    assert int(run_python(WITHOUT_OPTIONAL, *OPTIONAL)) >= 200
+
+
+def test_the_estimator_loads_nothing_of_the_paper():
+    loaded = """
+import sys, lqf.estimator, lqf.cli.fit, lqf.reports.report
+print([name for name in sys.modules if name.startswith("lqf_paper")])
+"""
+    assert run_python(loaded) == "[]\n"
 
 
 def unsafe_uses(source: str) -> list[str]:

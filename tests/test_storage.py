@@ -206,12 +206,12 @@ def _raise(*_: object, **__: object) -> None:
     raise OSError("No space left on device")
 
 
-@pytest.mark.parametrize("step", ["save_file", "_write_samples", "replace_folder", "json.dumps"])
+@pytest.mark.parametrize("step", ["storage.save_file", "storage._write_samples", "utils.files.replace_folder", "storage.dump_json"])
 def test_a_write_that_fails_leaves_the_old_model(
     model: LQFClassifier, run: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(f"lqf.storage.{step}", _raise)
+        patch.setattr(f"lqf.{step}", _raise)
         with pytest.raises(OSError, match="No space left"):
             classifier(solver="head").fit(X, Y).save(run, overwrite=True)
         with pytest.raises(OSError, match="No space left"):

@@ -13,10 +13,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import math
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +29,8 @@ from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.fitted_model import Fitted, TrainingTable
+from lqf.utils.files import atomic_folder, has_format
+from lqf.utils.json_values import dump_json, json_values
 
 FORMAT = "lqf-model"
 VERSION = 1
@@ -43,14 +41,8 @@ def save(fitted: Fitted, path: str | Path, *, settings: dict[str, Any], overwrit
     """Write the folder beside its final place and move it there."""
     path = Path(path)
     check_target(path, overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
+    with atomic_folder(path) as beside:
         _write(fitted, beside, settings)
-        os.chmod(beside, 0o755)
-        replace_folder(beside, path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 def check_target(path: Path, overwrite: bool) -> None:
@@ -59,33 +51,8 @@ def check_target(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise LQFError(f"`{path}` exists; choose another output folder, or give --overwrite to replace it")
-    if not _is_model(path) and not (path.is_dir() and not any(path.iterdir())):
+    if not has_format(path / "model.json", FORMAT) and not (path.is_dir() and not any(path.iterdir())):
         raise LQFError(f"`{path}` exists and is not a fitted model; it is not replaced even with --overwrite")
-
-
-def _is_model(path: Path) -> bool:
-    """Whether lqf wrote this folder, by the first words of its model.json: another program's may have that name."""
-    try:
-        meta = json.loads((path / "model.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return isinstance(meta, dict) and meta.get("format") == FORMAT
-
-
-def replace_folder(new: Path, path: Path) -> None:
-    """Put ``new`` in the place of ``path``; the old folder is deleted only when the new one stands."""
-    if not path.exists():
-        os.rename(new, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    os.rename(path, old / "model")
-    try:
-        os.rename(new, path)
-    except OSError:
-        os.rename(old / "model", path)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def load(
@@ -142,18 +109,9 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
         "report": fitted.report,
         "files": {n: _sha256(folder / n) for n in names},
     }
-    meta = _finite(meta)
+    meta = json_values(meta)
     meta["sha256"] = _digest(meta)
-    (folder / "model.json").write_text(json.dumps(meta, indent=1, allow_nan=False))
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    (folder / "model.json").write_text(dump_json(meta))
 
 
 def _write_samples(fitted: Fitted, path: Path) -> None:

@@ -12,13 +12,14 @@ import pytest
 
 import lqf
 from cli.conftest import TINY
-from lqf.cli.app import COMMANDS
+from lqf.cli.app import COMMANDS, installed_commands
 from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
-from lqf.cli.output import duration, plain, shortened
+from lqf.utils.json_values import json_values
 from lqf.utils.progress import terminal_progress
+from lqf.utils.text import duration, shortened
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)
+@pytest.mark.parametrize("command", [[], *([name] for name in (*COMMANDS, *installed_commands()))], ids=str)
 def test_help_fits_into_80_columns(lqf, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     called = lqf(*command, "--help")
@@ -145,7 +146,7 @@ def test_sigterm_is_ctrl_c_inside_the_block_only():
 
 
 def test_plain_values():
-    assert plain({"a": (1, float("nan")), 2: Path("x"), "c": [float("inf"), "é", None, True]}) == {
+    assert json_values({"a": (1, float("nan")), 2: Path("x"), "c": [float("inf"), "é", None, True]}) == {
         "a": [1, None],
         "2": "x",
         "c": [None, "é", None, True],

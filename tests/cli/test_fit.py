@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from cli.conftest import CLASSES, HEAD, TINY, tree
-from lqf.cli.app import make_parser
+from lqf.cli.app import COMMANDS, make_parser
 from lqf.data.preprocess import Views
 from lqf.estimator import LQFClassifier
 from lqf.settings import CHOICES
@@ -50,7 +50,7 @@ def test_summary_says_the_main_things_and_what_to_type_next(lqf, photos):
 
 
 def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
-    args = vars(make_parser().parse_args(["fit", "TRAIN", "-o", "RUN"]))
+    args = vars(make_parser(COMMANDS).parse_args(["fit", "TRAIN", "-o", "RUN"]))
     assert set(args) == {"command", "train", "output", "overwrite", "resume", "json"}
     everything = (
         "--backbone b --weights w --solver head --pooling avg --weight-decay 1 --body-weight-decay auto --head probe"
@@ -60,7 +60,7 @@ def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
     )
     everything += " --device cpu --seed 1 --strict --tol 1 --max-passes 1 --epochs 1 --learning-rate 1 --minibatch 1"
     everything += " --batch-size 1 --preconditioner kfac"
-    given = set(vars(make_parser().parse_args(["fit", "TRAIN", "-o", "RUN", *everything.split()]))) - set(args)
+    given = set(vars(make_parser(COMMANDS).parse_args(["fit", "TRAIN", "-o", "RUN", *everything.split()]))) - set(args)
     assert given <= set(inspect.signature(LQFClassifier).parameters)
     assert CHOICES["views"] == ("auto", *get_args(Views))
 
@@ -99,7 +99,7 @@ def test_overwrite_replaces_whole_folders_and_only_models(lqf, photos):
 def test_a_failed_fit_leaves_the_old_model(lqf, photos, monkeypatch):
     lqf("fit", photos / "train", "-o", "run", *HEAD)
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
-    monkeypatch.setattr("lqf.storage.replace_folder", _disk_full)
+    monkeypatch.setattr("lqf.utils.files.replace_folder", _disk_full)
     called = lqf("fit", photos / "train", "-o", "run", *HEAD, "--overwrite", "--json")
     assert called.code == 1
     assert "No space left" in called.json["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from cli.conftest import Called
-from lqf.cli import paper
+from lqf.cli.app import main
 from lqf.errors import LQFError
+from lqf_paper import cli as paper
 from lqf_paper.runner.registry import WORKS
 from lqf_paper.runner.scale import QUICK, SCALES
 from lqf_paper.runner.workspace import Task
@@ -69,6 +71,23 @@ def test_the_list(lqf: Callable[..., Called]) -> None:
     listed = lqf("paper", "list", "--json")
     assert "table1" in listed.json["experiments"]
     assert "table1" in lqf("paper", "list").out
+
+
+def test_the_library_stands_without_the_paper(
+    lqf: Callable[..., Called], photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["paper", "list"], more={}) == 2
+    assert capsys.readouterr().err == "lqf: `lqf paper` is not installed: run `pip install 'lqf-torch[paper]'`\n"
+    assert main(["paprika"], more={}) == 2
+    assert "invalid choice: 'paprika'" in capsys.readouterr().err
+    for package in ("matplotlib", "scipy"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)  # importing it fails
+            called = lqf("paper", "table1", "--data", photos, "--device", "cpu")
+            assert called.code == 2
+            what = f"{package} is needed for `lqf paper` and is not installed"
+            assert called.err == f"lqf: {what}: run `pip install 'lqf-torch[paper]'`.\n"
+            assert "table1" in lqf("paper", "list").out
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import torch
 
 from fits import classifier, data
 from lqf.evaluation.calibration import fit_temperature
-from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.linear.inputs import average_views
 
 
 def loo(outputs: list[list[float]], labels: list[int], weights: list[float] | None = None) -> LeaveOneOut:

@@ -13,8 +13,7 @@ from fits import FIXED, brute_outputs, classifier, convnet, data, network, pictu
 from lqf import LQFClassifier
 from lqf.data import load_samples, normalize, open_images
 from lqf.errors import LQFError
-from lqf.evaluation.leave_one_out import average_views
-from lqf.linear.inputs import Inputs
+from lqf.linear.inputs import Inputs, average_views
 
 X, Y = data(18)
 NEW = data(8, seed=7)[0]

@@ -16,7 +16,6 @@ from lqf.backbones import load_backbone
 from lqf.backbones.state import flat_state, is_moved, with_flat_state
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.errors import LQFError
-from lqf.evaluation.leave_one_out import average_views
 from lqf.fast import FastLinearization
 from lqf.fitting.checkpoint import Checkpoint
 from lqf.fitting.moving import Strengths, Used, fine_tuned, follows, stepped
@@ -24,6 +23,7 @@ from lqf.fitting.pipeline import Fit
 from lqf.fitting.relinearize import Journey
 from lqf.fitting.training_problem import Solved
 from lqf.kernels.tangent import Kernels
+from lqf.linear.inputs import average_views
 from lqf.linear.problem import Ridge
 from lqf.settings import Settings
 

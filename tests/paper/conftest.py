@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fits import CPU, convnet, photos
-from lqf_paper.runner.command import Order, carry_out
+from lqf_paper.command import Order, carry_out
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Lab, Task, open_task
 

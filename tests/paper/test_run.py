@@ -19,11 +19,11 @@ import torch
 from fits import CPU, convnet
 from lqf.errors import Incomplete, LQFError
 from lqf.utils.progress import SILENT
+from lqf_paper.command import Order, carry_out
 from lqf_paper.experiments import EXPERIMENTS
 from lqf_paper.runner import run as running
 from lqf_paper.runner.cells import Cell, Store
 from lqf_paper.runner.claims import Claims
-from lqf_paper.runner.command import Order, carry_out
 from lqf_paper.runner.experiment import Results, Summary, Table
 from lqf_paper.runner.registry import WORKS, Work
 from lqf_paper.runner.run import Run
@@ -165,7 +165,7 @@ COMMAND = """
 import json, sys
 from pathlib import Path
 from fits import CPU, convnet
-from lqf_paper.runner.command import Order, carry_out
+from lqf_paper.command import Order, carry_out
 from paper.conftest import TINY
 order = Order(("nlft-mse",), (sys.argv[1],), Path(sys.argv[2]), CPU, "lqf", TINY, convnet().float())
 sys.stdin.readline()

@@ -10,7 +10,7 @@ import pytest
 from lqf_paper.experiments import ablation, nlft_mse, robustness, table1
 from lqf_paper.report.compare import at_the_end, best_of, ends_told, error_table, error_values, relative
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Done, Results, percent
+from lqf_paper.runner.experiment import Done, Results, bare_percent
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
 
@@ -171,4 +171,4 @@ def test_numbers_of_shots_stand_in_their_order_whichever_data_set_has_them(task:
 
 
 def test_percents() -> None:
-    assert (percent(0.1234), percent(0.1234, 2), percent(None)) == ("12.3", "12.34", "–")
+    assert (bare_percent(0.1234), bare_percent(0.1234, 2), bare_percent(None)) == ("12.3", "12.34", "–")

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from lqf.errors import LQFError
-from lqf.runtime.memory import available_bytes, human, limit_gpu
+from lqf.runtime.memory import available_bytes, limit_gpu
+from lqf.utils.text import byte_count
 
 GPU = torch.device("cuda")
 SEGMENTS = [
@@ -68,4 +69,4 @@ def test_a_cpu_has_no_such_limit() -> None:
 
 
 def test_bytes_for_a_person() -> None:
-    assert [human(n) for n in (1.3e9, 640e6, 2e12, 512)] == ["1.3 GB", "640 MB", "2 TB", "0.512 kB"]
+    assert [byte_count(n) for n in (1.3e9, 640e6, 2e12, 512)] == ["1.3 GB", "640 MB", "2 TB", "0.512 kB"]

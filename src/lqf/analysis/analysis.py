@@ -30,7 +30,7 @@ from lqf.fitting.fitted_model import Fitted
 from lqf.fitting.reopen import Rebuilt
 from lqf.runtime.device import computing
 from lqf.settings import Settings
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 from lqf.utils.progress import SILENT, Progress
 
 METHODS = ("auto", "dense", "pcg", "kfac")

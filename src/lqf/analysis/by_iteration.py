@@ -20,19 +20,22 @@ from lqf.analysis.leverages import AVERAGED, PROBES, SURROGATE, Surrogate, sketc
 from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
 from lqf.analysis.refit import Refit, body_of, residuals_of
-from lqf.analysis.responses import Responses, Side
+from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
-from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.iterate import Iterate
 from lqf.fitting.reopen import Rebuilt
 from lqf.kernels.cross import averaged_cross
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels, averaged_kernels
+from lqf.linear.encoded import EncodedInputs
+from lqf.linear.inputs import average_views
 from lqf.linear.problem import Problem, rows_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
-from lqf.solvers.solution import Level, Solution
+from lqf.solvers.solution import Solution
+from lqf.utils.exactness import Level
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
@@ -215,11 +218,11 @@ class ByIteration:
 
     # --- images -------------------------------------------------------------------------------------------------------
 
-    def _side(self, queries: Queries) -> Side:
+    def _side(self, queries: Queries) -> EncodedInputs:
         key = f"side {id(self)}"
         if key not in queries.kept:
             inputs = self.rebuilt.inputs(queries.images)
-            queries.kept[key] = Side(inputs, features(self.rebuilt, inputs))
+            queries.kept[key] = EncodedInputs(inputs, features(self.rebuilt, inputs))
         return queries.kept[key]
 
     def _response(self, queries: Queries) -> tuple[Tensor, float]:

@@ -14,15 +14,14 @@ from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
-from lqf.evaluation.leave_one_out import average_views
 from lqf.fitting.reopen import Rebuilt
 from lqf.kernels.cross import body_cross, head_cross
 from lqf.kernels.tangent import exact_kernels
-from lqf.linear.inputs import Inputs
+from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.targets import encode
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 
 @dataclass

@@ -18,12 +18,13 @@ from lqf.analysis.counterfactual import Change
 from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
 from lqf.analysis.refit import Refit
-from lqf.analysis.responses import Responses, Side, columns, stack
+from lqf.analysis.responses import Responses, columns, stack
 from lqf.analysis.units import Units
 from lqf.curvature import Preconditioner, precondition
 from lqf.errors import LQFError
 from lqf.fitting.reopen import Rebuilt
 from lqf.linear import head_products
+from lqf.linear.encoded import EncodedInputs
 from lqf.linear.model import with_one
 from lqf.linear.problem import rows_of
 from lqf.runtime.precision import matmul_precision
@@ -45,7 +46,7 @@ class Factored(Responses):
         ridge = self.problem.ridge
         return self.blocks.head.solve(head[None], ridge.head)[0], self.blocks.body.solve(body, ridge.body)
 
-    def _some(self, side: Side, u: Tensor) -> tuple[Tensor, float]:
+    def _some(self, side: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
         with matmul_precision(fast=False):
             pulled = head_products.pull(columns(u), side.features).to(self.problem.targets).unflatten(0, (len(u), -1))
             solved = [self.inverse(h, b) for h, b in zip(pulled, self._side_back(side, u), strict=True)]

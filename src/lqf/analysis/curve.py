@@ -14,7 +14,7 @@ from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import error_rate
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from lqf.analysis.elimination import order_of_leaving, squared_changes
 from lqf.analysis.units import Units
-from lqf.evaluation.leave_one_out import average_views
 from lqf.kernels.ridge import KernelRidge
+from lqf.linear.inputs import average_views
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import class_scores, decide, encode, logits
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 Loss = Literal["cross_entropy", "squared"]
 

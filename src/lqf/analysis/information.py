@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lqf.analysis.units import Units
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from lqf.analysis.elimination import information, order_of_leaving
-from lqf.analysis.responses import Responses, Side
+from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
 from lqf.curvature.random_signs import random_signs
 from lqf.kernels.ridge import KernelRidge
+from lqf.linear.encoded import EncodedInputs
 
 TRACE_PROBES = 8
 """Random sums of all training outputs by which the sum of all leverages is measured."""
@@ -67,7 +68,7 @@ class Surrogate:
         problem = self.responses.problem
         n, c = problem.targets.shape
         signs = random_signs(torch.arange(n), TRACE_PROBES, c, self.seed + 1).double()
-        p, _ = self.responses.of(Side(problem.inputs, self.responses.features, problem.fold), signs)
+        p, _ = self.responses.of(EncodedInputs(problem.inputs, self.responses.features, problem.fold), signs)
         traces = (p * signs.to(p)).sum((1, 2))
         return float(traces.mean()), float(traces.std() / TRACE_PROBES**0.5)
 
@@ -108,7 +109,9 @@ class Sketch:
     residual: float
 
 
-def sketched_information(responses: Responses, side: Side, left_out: Tensor, units: Units, seed: int) -> Sketch:
+def sketched_information(
+    responses: Responses, side: EncodedInputs, left_out: Tensor, units: Units, seed: int
+) -> Sketch:
     """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw.
 
     Args:

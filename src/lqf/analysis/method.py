@@ -10,7 +10,7 @@ from torch import Tensor
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 FIXED_POINT = "the linearisation point held fixed"
 """What every answer assumes: the heads around which the body was linearised stay as they were."""

@@ -22,7 +22,7 @@ from lqf.curvature import KFAC
 from lqf.errors import LQFError
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import head_products
-from lqf.linear.inputs import Inputs
+from lqf.linear.encoded import EncodedInputs
 from lqf.linear.problem import Problem
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
@@ -31,15 +31,6 @@ from lqf.solvers.pcg import COHERENCE
 from lqf.utils.progress import SILENT, Progress
 
 MOST_AT_ONCE = 32
-
-
-@dataclass(frozen=True)
-class Side:
-    """Rows whose outputs are asked about: inputs, features (rows, p), and their heads (None: the mean)."""
-
-    inputs: Inputs
-    features: Tensor
-    fold: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -80,12 +71,12 @@ class Responses:
         one = 8 * self.problem.model.body.size * self.problem.targets.element_size()
         return max(1, min(MOST_AT_ONCE, available_bytes(self.problem.targets.device) // (8 * max(one, 1))))
 
-    def of(self, side: Side, u: Tensor) -> tuple[Tensor, float]:
+    def of(self, side: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
         """P (k, n, C), float64, of the sums of outputs with weights u (k, rows, C); and the worst relative residual."""
         parts = [self._some(side, part) for part in u.split(self.at_once)]
         return torch.cat([p for p, _ in parts]), max(worst for _, worst in parts)
 
-    def every_output(self, side: Side) -> tuple[Tensor, float]:
+    def every_output(self, side: EncodedInputs) -> tuple[Tensor, float]:
         """P (Q·C, n, C) of every output of every image, averaged over its views."""
         c, v, n = self.problem.model.n_outputs, side.inputs.n_views, len(side.features)
         pairs = torch.arange(n // v * c)
@@ -106,7 +97,7 @@ class Responses:
                 "ask about fewer images at a time"
             )
 
-    def _some(self, side: Side, u: Tensor) -> tuple[Tensor, float]:
+    def _some(self, side: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
         mu, s = self.problem.ridge.head, self.problem.weights.double()
         with matmul_precision(fast=False):
             pulled = head_products.pull(columns(u), side.features)  # (kC, p+1)
@@ -178,7 +169,7 @@ class Responses:
                 out[k] += problem.model.body_adjoint(x, one[rows], problem.fold[rows])
         return out
 
-    def _side_back(self, side: Side, u: Tensor) -> Tensor:
+    def _side_back(self, side: EncodedInputs, u: Tensor) -> Tensor:
         """J_body(x)ᵀu (k, D), only through rows whose weights are not all zero."""
         u = u.to(self.problem.targets)
         out = u.new_zeros(len(u), self.problem.model.body.size)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lqf.evaluation.leave_one_out import average_views
 from lqf.linear import head_products
-from lqf.solvers.solution import Level
+from lqf.linear.inputs import average_views
+from lqf.utils.exactness import Level
 
 _ROWS = 1024
 

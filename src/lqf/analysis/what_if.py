@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lqf.evaluation.calibration import probabilities
 from lqf.linear.targets import decide
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 
 @dataclass(frozen=True)

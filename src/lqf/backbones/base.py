@@ -38,8 +38,8 @@ class Backbone:
         std: They are divided by it.
         interpolation: "bilinear" or "bicubic".
         size: Pixels, as trained.
-        stages: Names at which linearisation may start, in forward order (`lqf.backbones.prefix`); empty where the network
-            cannot be cut.
+        stages: Names at which linearisation may start, in forward order (see `lqf.backbones.prefix`); empty where the
+            network cannot be cut.
         spec: JSON; `rebuild_backbone` makes the same backbone from it, or says why it cannot.
         classifier: The layer that was on top of the features, where there was one.
         head: The classifier's name in a weights file.

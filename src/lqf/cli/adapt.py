@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
-from lqf.cli.output import counted, duration, facts, number, percent
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
+from lqf.utils.text import counted, duration, facts, number, percent
 
 if TYPE_CHECKING:
     from lqf.backbones import Backbone

@@ -12,18 +12,20 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import lqf
-from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, paper, predict, report, summarize
+from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, predict, report, summarize
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_json, claim_device
-from lqf.cli.output import print_json, shortened, wrapped
 from lqf.errors import Incomplete, LQFError, ProcessLost
 from lqf.runtime.distributed import launched
+from lqf.utils.json_values import dump_json
 from lqf.utils.progress import SILENT, Progress, terminal_progress
+from lqf.utils.text import shortened, wrapped
 
 
 class Command(Protocol):
@@ -51,9 +53,12 @@ COMMANDS: dict[str, Command] = {
     "report": report,
     "backbones": backbones,
     "adapt": adapt,
-    "paper": paper,
     "demo": demo,
 }
+GROUP = "lqf.commands"
+"""Entry points of this group bring further commands: a name, and a module that is a `Command`."""
+EXTRAS = {"paper": "pip install 'lqf-torch[paper]'"}
+"""Commands of packages that may be missing, and what to type to have them."""
 
 EPILOG = """\
 examples:
@@ -72,37 +77,50 @@ _GRACE_SECONDS = 3.0
 """How long a failed process that says nothing still waits: when it ends, the launcher ends the one that does."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (default: this process's) and return its exit code."""
+def main(argv: Sequence[str] | None = None, more: Mapping[str, Command] | None = None) -> int:
+    """Run a command line (default: this process's) and return its exit code.
+
+    Args:
+        argv: the words after `lqf`.
+        more: commands beside those of `COMMANDS`; default: what installed packages bring.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
+    commands = {**COMMANDS, **(installed_commands() if more is None else more)}
     for stream in (sys.stdout, sys.stderr) if argv is None else ():
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name the terminal cannot write
     as_json = "--json" in words
     try:
-        args = make_parser().parse_args(words)
+        args = make_parser(commands).parse_args(words)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
     except LQFError as error:
-        return _fail(str(error), 2, as_json)
+        absent = next((w for w in words[:1] if w in EXTRAS and w not in commands), None)
+        sentence = f"`lqf {absent}` is not installed: run `{EXTRAS[absent]}`" if absent else str(error)
+        return _fail(sentence, 2, as_json)
     if args.command is None:
-        make_parser().print_help(sys.stderr)
+        make_parser(commands).print_help(sys.stderr)
         return _fail("name a command", 2, as_json)
     if launched()[1] > 1 and args.command != "fit":
         return _fail(f"`lqf {args.command}` runs in one process; only `lqf fit` can be started by torchrun", 2, as_json)
     args.words = words
     share_cores()
-    return _run(COMMANDS[args.command], args, as_json)
+    return _run(commands[args.command], args, as_json)
 
 
-def make_parser() -> Parser:
+def installed_commands() -> dict[str, Command]:
+    """Commands that installed packages bring (`GROUP`)."""
+    return {found.name: found.load() for found in entry_points(group=GROUP)}
+
+
+def make_parser(commands: Mapping[str, Command]) -> Parser:
     """The whole command line."""
     parser = Parser(
         prog="lqf", description="Fine-tune a pretrained network by solving one convex problem exactly.", epilog=EPILOG
     )
     parser.add_argument("-V", "--version", action="version", version=f"lqf {lqf.__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
-    for name, command in COMMANDS.items():
-        sub = commands.add_parser(name, help=command.SUMMARY, description=_sentence(command.SUMMARY))
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
+    for name, command in commands.items():
+        sub = subparsers.add_parser(name, help=command.SUMMARY, description=_sentence(command.SUMMARY))
         command.add_options(sub)
         add_json(sub)
     return parser
@@ -135,6 +153,11 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
             traceback.print_exc()
         return _fail(_unexpected(error), 1, as_json)
     return 0
+
+
+def print_json(result: Mapping[str, Any]) -> None:
+    """One object on one line of stdout."""
+    print(dump_json(result, indent=None), flush=True)
 
 
 def _show(text: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
-from lqf.cli.output import columns, counted, duration, percent, shortened, wrapped
 from lqf.utils.progress import Progress
+from lqf.utils.text import columns, counted, duration, percent, shortened, wrapped
 
 SUMMARY = "wrong labels, near-duplicates, informative samples of the training data"
 FEW = 8

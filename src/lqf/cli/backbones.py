@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from lqf.cli.output import wrapped
 from lqf.utils.progress import Progress
+from lqf.utils.text import wrapped
 
 SUMMARY = "backbones that are available, and how to get the others"
 

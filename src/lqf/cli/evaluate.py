@@ -9,8 +9,8 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
-from lqf.cli.output import columns, counted, duration, percent, shortened
 from lqf.utils.progress import Progress
+from lqf.utils.text import columns, counted, duration, percent, shortened
 
 SUMMARY = "error of a fitted model on labelled images"
 MOST_ROWS = 20

@@ -9,8 +9,8 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
-from lqf.cli.output import columns, counted, percent, shortened
 from lqf.utils.progress import Progress
+from lqf.utils.text import columns, counted, percent, shortened
 
 SUMMARY = "a prediction and the training images that pushed it there and away"
 SUFFIXES = (".html", ".png")

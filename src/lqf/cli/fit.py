@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.output import WIDTH, counted, duration, facts, number, percent
 from lqf.errors import LQFError, ProcessLost
 from lqf.runtime.distributed import joined, launched
 from lqf.settings import CHOICES
 from lqf.utils.progress import Progress
+from lqf.utils.text import WIDTH, counted, duration, facts, number, percent
 
 SUMMARY = "fine-tune a backbone on a folder of images"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
-from lqf.cli.output import percent
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
+from lqf.utils.text import percent
 
 SUMMARY = "labels, scores and probabilities of new images"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
-from lqf.cli.output import counted, duration, facts, percent, wrapped
 from lqf.utils.progress import Progress
+from lqf.utils.text import counted, duration, facts, percent, wrapped
 
 SUMMARY = "one HTML page: errors, calibration, suspicious labels, influence, exactness"
 

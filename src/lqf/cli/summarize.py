@@ -8,8 +8,8 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
-from lqf.cli.output import columns, counted, duration, facts, shortened
 from lqf.utils.progress import Progress
+from lqf.utils.text import columns, counted, duration, facts, shortened
 
 SUMMARY = "the most informative part of the training data, as a manifest for `lqf fit`"
 

@@ -6,6 +6,7 @@ import math
 import shlex
 from typing import Any
 
+from lqf.utils import text
 from lqf.utils.text import counted
 
 NAMES = {"head": "closed-form head", "bilinear": "bilinear head", "lqf": "LQF"}
@@ -14,7 +15,7 @@ POOLINGS = {"avg": "average", "bilinear": "bilinear"}
 
 def percent(share: float, digits: int = 1) -> str:
     """0.1734 -> "17.3 %"."""
-    return f"{100 * share:.{digits}f} %"
+    return text.percent(share, digits, unit=" %")
 
 
 def composition(result: dict[str, Any]) -> str:

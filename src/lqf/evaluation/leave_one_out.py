@@ -10,7 +10,7 @@ from torch import Tensor
 from lqf.evaluation.calibration import fit_temperature, probabilities
 from lqf.evaluation.metrics import standard_error
 from lqf.linear.targets import decide, error_rate
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,3 @@ class LeaveOneOut:
             self.labels[known.to(self.labels.device)],
             self.weights[known.to(self.weights.device)],
         )
-
-
-def average_views(rows: Tensor, n_views: int) -> Tensor:
-    """(N·V, …) -> (N, …)."""
-    return rows.view(-1, n_views, *rows.shape[1:]).mean(1)

@@ -7,7 +7,6 @@ its final name and moved there, so that a kill at any moment leaves the previous
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from copy import copy
@@ -19,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lqf.errors import LQFError
+from lqf.utils.files import atomic_file
 
 
 class Checkpoint:
@@ -48,15 +48,10 @@ class Checkpoint:
         if not force and time.monotonic() - self._last < self.every:
             return
         self._last = time.monotonic()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         tensors = {k: v.detach().cpu().contiguous() for k, v in {**vectors, **self._vectors}.items()}
         meta = {"fingerprint": self._fingerprint, "state": json.dumps({**state, **self._state})}
-        try:
+        with atomic_file(self.path) as beside:
             save_file(tensors, beside, metadata=meta)
-            os.replace(beside, self.path)
-        finally:
-            beside.unlink(missing_ok=True)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Vectors and state; None where there is none; LQFError where it is damaged or of another problem."""

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
-from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fast import FastLinearization
-from lqf.linear.inputs import Inputs
+from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.model import with_one
 from lqf.utils.progress import SILENT, Progress

@@ -7,7 +7,7 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.training_set import Rows
 from lqf.kernels.tangent import Kernels
-from lqf.solvers.solution import Level
+from lqf.utils.exactness import Level
 
 
 def way_to_leave_out(asked: str, kernels: Kernels, n_samples: int, *, can_refit: bool) -> str:

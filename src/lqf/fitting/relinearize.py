@@ -12,7 +12,7 @@ from lqf.backbones import Backbone
 from lqf.backbones.state import flat_state, with_flat_state
 from lqf.data import Images, select_images
 from lqf.errors import LQFError
-from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.moving import Strengths, Used, fine_tuned, follows, stepped
 from lqf.fitting.out_of_sample import from_kernels
 from lqf.fitting.refits import folds_needed
@@ -21,6 +21,7 @@ from lqf.fitting.select_pooling import Pooled
 from lqf.fitting.select_ridge import choose_ridge
 from lqf.fitting.training_problem import Outline, Prepared, Solved, Stages
 from lqf.kernels.ridge import KernelRidge
+from lqf.linear.inputs import average_views
 from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.model import LinearModel
 from lqf.linear.problem import Ridge

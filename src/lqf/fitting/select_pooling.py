@@ -22,8 +22,8 @@ from lqf.errors import LQFError
 from lqf.fitting.select_ridge import Choice
 from lqf.linear.linearize import Linearization
 from lqf.runtime.distributed import World
-from lqf.runtime.memory import human
 from lqf.solvers import Head
+from lqf.utils.text import byte_count
 
 OWN = "the backbone's own"
 MOST_ROWS = {False: 5000, True: 16000}
@@ -106,7 +106,7 @@ def candidates(
             pool, ("avg",), k, f"bilinear pooling is not tried for {rows:,} rows; --pooling bilinear does"
         )
     if need > memory:
-        return Candidates(pool, ("avg",), k, f"bilinear pooling is not tried: it needs {human(need)} of memory")
+        return Candidates(pool, ("avg",), k, f"bilinear pooling is not tried: it needs {byte_count(need)} of memory")
     return Candidates(pool, ("avg", "bilinear"), k)
 
 

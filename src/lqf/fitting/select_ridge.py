@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from lqf.evaluation.calibration import fit_temperature
-from lqf.evaluation.leave_one_out import average_views
 from lqf.kernels.ridge import KernelRidge
+from lqf.linear.inputs import average_views
 from lqf.linear.targets import error_rate
 from lqf.utils.progress import SILENT, Progress
 

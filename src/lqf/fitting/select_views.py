@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lqf.fitting.select_pooling import MOST_ROWS
 from lqf.fitting.select_ridge import Trial
-from lqf.runtime.memory import human
 from lqf.solvers.planner import Plan
+from lqf.utils.text import byte_count
 
 GAIN = 0.02
 """Least relative gain in leave-one-out cross-entropy."""
@@ -48,7 +48,7 @@ def reason_against(rows: int, features: int, item: int, memory: int, cuda: bool)
     if rows > 2 * MOST_IMAGES or side > MOST_ROWS[cuda]:
         return f"mirrored views are not tried for {rows // 2:,} images; --views flip does"
     if need > memory:
-        return f"mirrored views are not tried: their head needs {human(need)} of memory"
+        return f"mirrored views are not tried: their head needs {byte_count(need)} of memory"
     return ""
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lqf.curvature import KFAC
 from lqf.curvature.preconditioner import draws_for
-from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fast.cache_budget import keep_activations, release_activations
 from lqf.fitting.features import Featured
 from lqf.fitting.folds import stratified_folds
@@ -23,6 +23,7 @@ from lqf.fitting.ridges import choose_strengths
 from lqf.fitting.select_pooling import Pooled
 from lqf.fitting.select_ridge import Choice
 from lqf.kernels.tangent import Kernels, averaged_kernels, exact_kernels
+from lqf.linear.inputs import average_views
 from lqf.linear.model import LinearModel
 from lqf.linear.problem import Problem, Ridge
 from lqf.runtime.precision import matmul_precision

@@ -9,11 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lqf.analysis.responses import Side
-from lqf.evaluation.leave_one_out import average_views
 from lqf.kernels.gram import combined, gradients, grouped, parts
 from lqf.linear import head_products
-from lqf.linear.inputs import Inputs
+from lqf.linear.encoded import EncodedInputs
+from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.layers import Tape
 from lqf.linear.problem import Problem
 from lqf.runtime.memory import available_bytes
@@ -83,7 +82,7 @@ def body_cross(
 def averaged_cross(
     problem: Problem,
     features: Tensor,
-    side: Side,
+    side: EncodedInputs,
     signs: Tensor,
     *,
     budget: int | None = None,

@@ -200,3 +200,8 @@ class Inputs:
             return x
         with torch.no_grad():
             return self.prefix(x)
+
+
+def average_views(rows: Tensor, n_views: int) -> Tensor:
+    """(N·V, …) -> (N, …)."""
+    return rows.view(-1, n_views, *rows.shape[1:]).mean(1)

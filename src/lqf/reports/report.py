@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lqf.analysis.audit import Audit, audit
-from lqf.evaluation.leave_one_out import LeaveOneOut, average_views
+from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.fitted_model import Fitted
 from lqf.linear.batch import usual_rows
+from lqf.linear.inputs import average_views
 from lqf.reports.evaluation import Tested, tested
 from lqf.reports.explanation import Explanation, explanations
 from lqf.reports.html import words

@@ -37,14 +37,6 @@ def _set_aside(number: int) -> int:
     return sum(s["total_size"] - s["allocated_size"] for s in segments if s.get("segment_pool_id", (0, 0)) != (0, 0))
 
 
-def human(n_bytes: float) -> str:
-    """Bytes for a person: "1.3 GB", "640 MB"."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.3g} {unit}"
-    return f"{n_bytes / 1e3:.3g} kB"
-
-
 # --- main memory ---
 
 

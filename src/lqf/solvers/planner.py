@@ -17,8 +17,9 @@ from lqf.fast.cache_budget import room_for
 from lqf.kernels.gram import TOGETHER
 from lqf.kernels.tangent import RATIOS
 from lqf.linear.problem import Problem
-from lqf.runtime.memory import available_bytes, human
+from lqf.runtime.memory import available_bytes
 from lqf.solvers.rates import FUSED, Factor, Rates, require_body
+from lqf.utils.text import byte_count, rough_duration
 
 __all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
 
@@ -90,21 +91,23 @@ def plan(
         if not fits:
             raise LQFError(
                 f"the dense dual of {len(problem.targets)} × {problem.model.n_outputs} outputs needs "
-                f"{human(dense.bytes)} and {human(memory)} are free; use solver `pcg`, or `auto`"
+                f"{byte_count(dense.bytes)} and {byte_count(memory)} are free; use solver `pcg`, or `auto`"
             )
         return dense
     if asked in ("sgd", "adam"):
         return cost_passes(asked, problem, rates, epochs, memory)
     if pcg.bytes > memory:
-        pcg = replace(pcg, sentence=f"{pcg.sentence}; only {human(memory)} are free: a later `linearize` needs less")
+        pcg = replace(
+            pcg, sentence=f"{pcg.sentence}; only {byte_count(memory)} are free: a later `linearize` needs less"
+        )
     if asked != "auto":
         return pcg
     if fits and dense.seconds <= max(60.0, 2 * pcg.seconds):
         return dense
     reason = (
-        f"dense would take about {_duration(dense.seconds)}"
+        f"dense would take about {rough_duration(dense.seconds)}"
         if fits
-        else f"dense needs {human(dense.bytes)}, have {human(memory)}"
+        else f"dense needs {byte_count(dense.bytes)}, have {byte_count(memory)}"
     )
     return replace(pcg, sentence=f"{pcg.sentence} ({reason})")
 
@@ -288,8 +291,4 @@ def _plan(solver: str, stages: dict[str, float], size: int, held: int) -> Plan:
 
 
 def _sentence(solver: str, size: int, seconds: float) -> str:
-    return f"{solver}: {human(size)}, about {_duration(seconds)}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return f"{solver}: {byte_count(size)}, about {rough_duration(seconds)}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lqf.linear.problem import Problem, Ridge
 from lqf.runtime.precision import matmul_precision
-
-Level = Literal["exact", "solved", "estimated"]
+from lqf.utils.exactness import Level
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from lqf.backbones.base import Backbone
 from lqf.data import Images, Preprocess, normalize
 from lqf.errors import LQFError
+from lqf.utils.files import atomic_file
 from lqf.utils.progress import SILENT, Progress, Stage
 
 
@@ -97,12 +97,8 @@ def save_adapted(adapted: Adapted, path: str | Path, *, overwrite: bool = False)
     if path.exists() and not overwrite:
         raise LQFError(f"`{path}` exists already; choose another name or allow it to be overwritten.")
     about = {"lqf_backbone": adapted.backbone, "lqf_leaky": str(adapted.leaky)}
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        save_file(adapted.state, partial, metadata=about)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with atomic_file(path) as beside:
+        save_file(adapted.state, beside, metadata=about)
 
 
 def _train(

@@ -13,62 +13,38 @@ from pathlib import Path
 from typing import Any
 
 from lqf.errors import LQFError
-from lqf.storage import replace_folder
 
-
-def check_folder(out: Path, overwrite: bool, *, marker: str, format: str, command: str) -> None:
-    """Refuse a folder that is there, and with ``overwrite`` one that ``command`` did not write.
-
-    What it wrote has a JSON file ``marker`` with the entry "format": ``format``.
-    """
-    if not out.exists():
-        return
-    if not overwrite:
-        raise LQFError(f"`{out}` exists; choose another output folder, or give --overwrite to replace it")
-    if not out.is_dir() or (any(out.iterdir()) and not _has_format(out / marker, format)):
-        raise LQFError(f"`{out}` exists and was not written by `{command}`; it is not replaced even with --overwrite")
-
-
-def _has_format(file: Path, format: str) -> bool:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))["format"] == format
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def new_folder(out: Path, overwrite: bool, *, marker: str, format: str, command: str) -> Iterator[Path]:
-    """An empty folder beside ``out`` that takes its place when the block ends well, and goes when it does not."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A name beside ``path``; what is written there takes its place when the block ends well, and goes when it does
+    not.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield beside
-        os.chmod(beside, 0o755)
-        check_folder(out, overwrite, marker=marker, format=format, command=command)  # again: minutes have passed
-        replace_folder(beside, out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-
-
-def check_file(out: Path, overwrite: bool, suffixes: Sequence[str]) -> None:
-    """Refuse, before any work is done, a name that cannot be written or whose kind is not known."""
-    if out.is_dir():
-        raise LQFError(f"`{out}` is a folder; give the name of a file to write")
-    if out.suffix.lower() not in suffixes:
-        raise LQFError(f"`{out}` does not end in {' or '.join(suffixes)}; that says what to write")
-    if out.exists() and not overwrite:
-        raise LQFError(f"`{out}` exists; choose another file, or give --overwrite to replace it")
-
-
-def write_file(out: Path, content: bytes | str) -> None:
-    """Put the content in place in one step."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
-        os.replace(beside, out)
+        os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: bytes | str) -> None:
+    """Put the content in place in one step."""
+    with atomic_file(path) as beside:
+        beside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+def check_file(path: Path, overwrite: bool, suffixes: Sequence[str]) -> None:
+    """Refuse, before any work is done, a name that cannot be written or whose kind is not known."""
+    if path.is_dir():
+        raise LQFError(f"`{path}` is a folder; give the name of a file to write")
+    if path.suffix.lower() not in suffixes:
+        raise LQFError(f"`{path}` does not end in {' or '.join(suffixes)}; that says what to write")
+    if path.exists() and not overwrite:
+        raise LQFError(f"`{path}` exists; choose another file, or give --overwrite to replace it")
 
 
 def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -77,3 +53,64 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
         writer = csv.DictWriter(file, columns, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """An empty folder beside ``path`` that takes its place when the block ends well, and goes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield beside
+        os.chmod(beside, 0o755)
+        replace_folder(beside, path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def replace_folder(new: Path, path: Path) -> None:
+    """Put ``new`` in the place of ``path``; the old folder is deleted only when the new one stands."""
+    if not path.exists():
+        os.rename(new, path)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    os.rename(path, old / "model")
+    try:
+        os.rename(new, path)
+    except OSError:
+        os.rename(old / "model", path)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def check_folder(path: Path, overwrite: bool, *, marker: str, format: str, command: str) -> None:
+    """Refuse a folder that is there, and with ``overwrite`` one that ``command`` did not write.
+
+    What it wrote has a JSON file ``marker`` with the entry "format": ``format``.
+    """
+    if not path.exists():
+        return
+    if not overwrite:
+        raise LQFError(f"`{path}` exists; choose another output folder, or give --overwrite to replace it")
+    if not path.is_dir() or (any(path.iterdir()) and not has_format(path / marker, format)):
+        raise LQFError(f"`{path}` exists and was not written by `{command}`; it is not replaced even with --overwrite")
+
+
+def has_format(file: Path, format: str) -> bool:
+    """Whether a JSON file says that it is of this format: another program's may have the same name."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))["format"] == format
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+@contextmanager
+def new_folder(path: Path, overwrite: bool, *, marker: str, format: str, command: str) -> Iterator[Path]:
+    """`atomic_folder`, where `check_folder` allows it when the block has ended: minutes may have passed."""
+    with atomic_folder(path) as beside:
+        yield beside
+        check_folder(path, overwrite, marker=marker, format=format, command=command)

@@ -1,18 +1,26 @@
-"""Names as people read them: ids and class names that survive JSON and other file systems, and lists for sentences."""
+"""Names, numbers and paragraphs as people read them, on a terminal of 80 columns and in sentences."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
+
+WIDTH = 80
+"""Columns of text on a terminal, at most: longer lines are hard to read."""
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def clean(name: str | PurePath) -> str:
     r"""A file or class name as stable text: POSIX separators, Unicode NFC, always encodable as UTF-8.
 
     macOS stores "é" as two code points and Linux as typed, so the same class would have two names without NFC. A name
-    whose bytes are no UTF-8 (``caf\xe9.jpg`` from an old disk) is written with its bytes escaped.
+    whose bytes are not UTF-8 (``caf\xe9.jpg`` from an old disk) is written with its bytes escaped.
     """
     text = name.as_posix() if isinstance(name, PurePath) else name
     if any("\ud800" <= c <= "\udfff" for c in text):
@@ -26,7 +34,84 @@ def listed(names: Sequence[object], limit: int = 10) -> str:
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
+def shortened(text: str, width: int) -> str:
+    """At most ``width`` characters, the middle left out: the beginning and the end of a name say most."""
+    if len(text) <= width:
+        return text
+    left = (width - 1) // 2
+    return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
 def counted(n: int, noun: str) -> str:
-    """1 image, 2 images; 1 class, 2 classes."""
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{n} {noun if n == 1 else plural}"
+    """1 image, 2 images; 1 class, 2 classes; 1 batch, 2 batches; 1,200 passes."""
+    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
+def percent(share: float | None, digits: int = 1, unit: str = "%") -> str:
+    """0.1234 as `12.3%`; a dash where there is none."""
+    return "–" if share is None else f"{100 * share:.{digits}f}{unit}"
+
+
+def number(x: float | None) -> str:
+    """Three digits: `0.0123`, `1.2e-05`."""
+    return "–" if x is None else f"{x:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """`3.2 s`, `4 min 07 s`, `1 h 12 min`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours} h {m:02d} min" if hours else f"{m} min {s:02d} s"
+
+
+def rough_duration(seconds: float) -> str:
+    """Of a prediction: `40 s`, `3 min`."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def byte_count(n_bytes: float) -> str:
+    """`1.3 GB`, `640 MB`."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes / 1e3:.3g} kB"
+
+
+# --- paragraphs -------------------------------------------------------------------------------------------------------
+
+
+def columns() -> int:
+    """Width of the terminal, `WIDTH` at most."""
+    return min(shutil.get_terminal_size().columns, WIDTH)
+
+
+def wrapped(text: str, indent: str = "", *, first: str = "", width: int | None = None) -> str:
+    """Text in lines of the terminal's width; words, which one might want to copy, stay whole.
+
+    Args:
+        text: a paragraph.
+        indent: of all lines but the first.
+        first: of the first line.
+        width: in place of the terminal's.
+    """
+    return textwrap.fill(
+        text,
+        columns() if width is None else width,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Lines `  name   value`, values aligned and wrapped; a fact without a value is left out."""
+    rows = [(name, value) for name, value in pairs if value]
+    margin = max(len(name) for name, _ in rows) + 4
+    return [wrapped(f"  {name}".ljust(margin) + value, " " * margin) for name, value in rows]

@@ -11,7 +11,7 @@ from lqf_paper.methods.catalogue import METHODS, params
 from lqf_paper.report.draw import COLOURS, plain
 from lqf_paper.report.interval import Interval, interval
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Done, Results, Summary, Table, best, percent
+from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import grid
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
@@ -80,7 +80,7 @@ def summarise(results: Results) -> Summary:
         (
             name,
             _name(k),
-            *(percent(_mean(errors[m])) for m in METHOD_NAMES),
+            *(bare_percent(_mean(errors[m])) for m in METHOD_NAMES),
             *(gaps[name][m][k].percent() for m in METHOD_NAMES[1:]),
         )
         for name, by_shots in found.items()

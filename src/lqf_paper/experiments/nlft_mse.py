@@ -8,7 +8,7 @@ from typing import Any
 from lqf_paper.methods.catalogue import params
 from lqf_paper.report.draw import lines
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Results, Summary, Table, best, percent
+from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import grid
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
@@ -75,7 +75,7 @@ def summarise(results: Results) -> Summary:
     there = {k for t in results.tasks for k in shots(t, results.scale)}
     columns = [_name(k) for k in results.scale.shots if k in there]
     rows = [
-        (name, loss, *(percent(by_shots.get(c)) for c in columns))
+        (name, loss, *(bare_percent(by_shots.get(c)) for c in columns))
         for name, by_loss in values.items()
         for loss, by_shots in by_loss.items()
     ]

@@ -10,7 +10,7 @@ import lqf_paper.studies.online  # noqa: F401 - registers the works
 from lqf_paper.methods.catalogue import params
 from lqf_paper.report.draw import lines
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Done, Results, Summary, Table, best, percent
+from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import grid
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
@@ -69,7 +69,9 @@ def summarise(results: Results) -> Summary:
     for name, ways in found.items():
         for way, of in ways.items():
             if of is not None:
-                rows.append((name, LABELS[way], *(percent(s["test_error"]) for s in of.steps), f"{cost(of.steps):.0f}"))
+                rows.append(
+                    (name, LABELS[way], *(bare_percent(s["test_error"]) for s in of.steps), f"{cost(of.steps):.0f}")
+                )
     shown = [f"{k + 1}/{results.scale.steps}" for k in range(results.scale.steps)]
     values = {name: {way: of and asdict(of) for way, of in ways.items()} for name, ways in found.items()}
     return Summary(

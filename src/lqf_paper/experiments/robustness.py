@@ -11,7 +11,7 @@ from lqf_paper.methods.linear import Linear
 from lqf_paper.report.compare import best_of, cells_of, ends_told
 from lqf_paper.report.draw import COLOURS, plain
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Done, Results, Summary, Table, best, percent
+from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
 
@@ -84,8 +84,8 @@ def _table(values: dict[str, dict[str, Any]], names: Sequence[str]) -> Table:
         *(row(f"best rate, {n}", lambda v, n=n: rate(v["best_rate"][n])) for n in names),  # type: ignore[misc]
         row("decades between these", lambda v: "–" if v["decades"] is None else f"{v['decades']:.2f}"),
         row("one rate for all", lambda v: rate(v["one_rate"])),
-        row("points lost by it", lambda v: percent(v["one_rate_cost"], 2)),
-        *(row(f"worst − best, {n}", lambda v, n=n: percent(v["spread"][n])) for n in names),  # type: ignore[misc]
+        row("points lost by it", lambda v: bare_percent(v["one_rate_cost"], 2)),
+        *(row(f"worst − best, {n}", lambda v, n=n: bare_percent(v["spread"][n])) for n in names),  # type: ignore[misc]
     ]
     return Table(("", *(METHODS[m].label for m in values)), tuple(rows))
 

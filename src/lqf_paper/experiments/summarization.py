@@ -10,7 +10,7 @@ import numpy as np
 from lqf.analysis.elimination import STEPS
 from lqf_paper.report.draw import COLOURS, plain
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Results, Summary, Table, percent
+from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
 from lqf_paper.studies import informativeness
@@ -51,10 +51,10 @@ def summarise(results: Results) -> Summary:
     shown = [f"{share:.0%}" for share in next(iter(found.values()))["shares"]]
     rows = []
     for name, result in found.items():
-        rows += [(name, label, *map(percent, result[order])) for order, label in ORDERS.items()]
+        rows += [(name, label, *map(bare_percent, result[order])) for order, label in ORDERS.items()]
         if result["again"]:
             for order in ("least", "most"):
-                rows.append((name, f"{ORDERS[order]}, measured again", *map(percent, result["again"][order])))
+                rows.append((name, f"{ORDERS[order]}, measured again", *map(bare_percent, result["again"][order])))
     notes = (
         f"F-SI is measured on {informativeness.VALIDATION:.0%} of the training images, unseen by the model (average "
         "pooling, around a random head), and every error is that of a new solution without the images, on the test "

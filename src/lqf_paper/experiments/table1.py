@@ -19,7 +19,7 @@ from lqf_paper.report.compare import (
 )
 from lqf_paper.report.draw import boxes
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Results, Summary, Table, percent
+from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
 
@@ -90,7 +90,8 @@ def _table(found: Best, results: Results) -> Table:
     """The errors, and below them those with mirrored views."""
     plain = error_table(found, METHOD_NAMES)
     more = [
-        (f"{METHODS[m].label}, mirrored", *(percent(_mirrored(results, name, m)) for name in found)) for m in MIRRORED
+        (f"{METHODS[m].label}, mirrored", *(bare_percent(_mirrored(results, name, m)) for name in found))
+        for m in MIRRORED
     ]
     return Table(plain.columns, (*plain.rows, *more))
 

@@ -17,7 +17,7 @@ from lqf.settings import Settings
 from lqf.solvers.solution import Solution
 from lqf_paper.report.draw import COLOURS, plain
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Results, Summary, Table, percent
+from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent
 from lqf_paper.runner.registry import defaults, work
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
@@ -124,7 +124,7 @@ def summarise(results: Results) -> Summary:
         along = r["path"]["along"]
         for way, label in (("scratch", "from zero"), ("finetuned", "from λ0's solution")):
             passes = sum(t[way]["passes"] for t in along if t["factor"] != 1.0)
-            rows.append((name, label, *(percent(t[way]["test_error"]) for t in along), str(passes)))
+            rows.append((name, label, *(bare_percent(t[way]["test_error"]) for t in along), str(passes)))
     notes = (
         "λ0: leave-one-out's choice; both weight decays (head and body) times the factor. Passes: all solutions "
         "but λ0's own, which is where the second row begins.",

@@ -61,8 +61,8 @@ class Linear:
         kfac: precondition the gradient by K-FAC, computed once.
         damping: ρ of the preconditioner.
         scope: "all" linearises the whole network, "fc" trains its last layer on frozen features.
-        head: at the linearisation point: "random", "probe" (`lqf_paper.methods.heads`), or "zero", for "fc" alone: under a
-            zero head the body's Jacobian is zero.
+        head: at the linearisation point: "random", "probe" (`lqf_paper.methods.heads`), or "zero", for "fc" alone:
+            under a zero head the body's Jacobian is zero.
         learning_rate: η at the beginning; it follows ``schedule`` as in `NLFT`.
         weight_decay: λ.
         epochs, batch_size, alpha, augment, seed: as in `NLFT`.

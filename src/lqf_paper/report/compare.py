@@ -9,7 +9,7 @@ from lqf_paper.methods.catalogue import METHODS, params
 from lqf_paper.report.draw import bars
 from lqf_paper.report.search_edges import end_of
 from lqf_paper.runner.cells import Cell
-from lqf_paper.runner.experiment import Done, Results, Summary, Table, best, percent
+from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import GRIDS, grid
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
@@ -51,7 +51,7 @@ def error_table(found: Best, methods: Sequence[str]) -> Table:
 
 
 def _bold(error: float | None, lowest: float | None) -> str:
-    return f"**{percent(error)}**" if error is not None and error == lowest else percent(error)
+    return f"**{bare_percent(error)}**" if error is not None and error == lowest else bare_percent(error)
 
 
 def error_values(found: Best, results: Results) -> dict[str, Any]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lqf.errors import LQFError, MissingDependency
+from lqf.errors import LQFError
 from lqf.utils.files import write_file
+from lqf.utils.json_values import dump_json
 from lqf_paper.report.search_report import Row, cut, searched, table
-from lqf_paper.runner.cells import finite
 from lqf_paper.runner.experiment import Experiment, Results, Summary
 
 HEADER = """\
@@ -27,7 +26,6 @@ def picture(summary: Summary) -> bytes | None:
     """The PNG; None where there is nothing to draw."""
     if summary.draw is None:
         return None
-    require_matplotlib()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=summary.size, dpi=summary.dpi, layout="constrained")
@@ -35,14 +33,6 @@ def picture(summary: Summary) -> bytes | None:
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
-
-
-def require_matplotlib() -> None:
-    """Fail now, before hours of work, where pictures cannot be drawn."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("matplotlib", "the pictures of `lqf paper`") from error
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ def write_results(out: Path, told: Told, results: Results, summary: Summary, ord
     name, rows = told.name, searched(results, told.experiment)
     png = picture(summary)
     values = {**_head(told, results, summary), "searched": [vars(r) for r in rows], "cells": _cells(results)}
-    write_file(out / f"{name}.json", json.dumps(finite(values), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_file(out / f"{name}.json", dump_json(values, ensure_ascii=False) + "\n")
     paths = [out / f"{name}.json"]
     if png is not None:
         write_file(out / f"{name}.png", png)

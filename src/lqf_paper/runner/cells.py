@@ -2,15 +2,14 @@
 
 A cell is a description (what to do, on which data, with which settings) and its result is a function of it alone. The
 file's name is a hash of the description with all defaults (`lqf_paper.runner.registry`), of the data's and the
-network's fingerprints and of the kind of device, so a stopped experiment goes on where it was, and two experiments that need the
-same cell share it.
+network's fingerprints and of the kind of device, so a stopped experiment goes on where it was, and two experiments that
+need the same cell share it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from lqf.errors import LQFError
 from lqf.utils.files import write_file
+from lqf.utils.json_values import json_values
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Store:
 
     def put(self, identity: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
         """Keep a record of JSON values under its identity, in one step; it is returned as it will be read."""
-        whole = {"identity": dict(identity), **finite(record)}
+        whole = {"identity": dict(identity), **json_values(record)}
         text = json.dumps(whole, indent=1, allow_nan=False)
         write_file(self.path(identity), text + "\n")
         self._failed(identity).unlink(missing_ok=True)
@@ -101,16 +101,3 @@ class Store:
 
     def _failed(self, identity: Mapping[str, Any]) -> Path:
         return self.path(identity).with_suffix(".failed")
-
-
-def finite(value: Any) -> Any:
-    """JSON values; a number that is none (NaN, infinity) becomes null."""
-    if isinstance(value, Mapping):
-        return {str(k): finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
-    if hasattr(value, "tolist"):  # numpy's and torch's
-        return finite(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

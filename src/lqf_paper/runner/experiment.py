@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from lqf.utils.text import percent
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.registry import WORKS
 from lqf_paper.runner.scale import Scale
@@ -149,6 +150,6 @@ class Experiment(Protocol):
         """From the results of all cells."""
 
 
-def percent(share: float | None, digits: int = 1) -> str:
-    """0.1734 -> "17.3"; a dash where there is none."""
-    return "–" if share is None else f"{100 * share:.{digits}f}"
+def bare_percent(share: float | None, digits: int = 1) -> str:
+    """For tables whose heading has the unit: 0.1734 -> "17.3"."""
+    return percent(share, digits, unit="")

@@ -69,7 +69,7 @@ def spectrum_of_nlft(
 @work("spectra of lqf", version=2, tol=TOL, probes=PROBES, damping=Linear.damping, batch_size=Linear.batch_size)
 @defaults(Settings, **LQF)
 def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P as in the paper's mode (`lqf_paper.methods.linear`)."""
+    """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P as in `lqf_paper.methods.linear`."""
     lab, part = task.lab, _some(task, images)
     net = copy.deepcopy(lab.network(leaky=True))
     posed = Posed.of(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings})

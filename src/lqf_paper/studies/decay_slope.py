@@ -19,9 +19,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from lqf.analysis.responses import Responses, Side
+from lqf.analysis.responses import Responses
 from lqf.data import Images
 from lqf.errors import MissingDependency
+from lqf.linear.encoded import EncodedInputs
 from lqf.linear.targets import encode, error_rate
 from lqf.runtime.precision import matmul_precision
 from lqf_paper.studies.posed import Posed
@@ -110,7 +111,7 @@ class Search:
         return -float((p[0].to(e) * e).sum()), worst
 
     @cached_property
-    def _side(self) -> Side:
+    def _side(self) -> EncodedInputs:
         """The validation images with their features, which no weight decay changes."""
         return self.posed.side(self.validation)
 

@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.analysis.responses import Side
 from lqf.backbones import Backbone
 from lqf.curvature import KFAC
 from lqf.data import Images, Preprocess
-from lqf.evaluation.leave_one_out import average_views
 from lqf.fast.cache_budget import keep_activations, release_activations
 from lqf.fitting.iterate import Iterate
 from lqf.fitting.pipeline import Fit
 from lqf.fitting.select_pooling import Pooled
 from lqf.kernels.cross import averaged_cross
 from lqf.kernels.tangent import Kernels, averaged_kernels
+from lqf.linear.encoded import EncodedInputs
+from lqf.linear.inputs import average_views
 from lqf.linear.problem import Problem, Ridge, rows_of, without_weight
 from lqf.linear.targets import error_rate
 from lqf.runtime.memory import available_bytes
@@ -170,13 +170,13 @@ class Posed:
             progress=self.fit.progress,
         )
 
-    def side(self, images: Images) -> Side:
+    def side(self, images: Images) -> EncodedInputs:
         """Other images with their features, as `lqf.analysis.responses` asks about them."""
         inputs = self.fit._inputs(images, self.fit.preprocess)
         inputs.batch_size = self.fit.inputs.batch_size
         inputs.keep_on_device()
         with matmul_precision(fast=False):
-            return Side(inputs, torch.cat([self.measured.model.body.value(x) for _, x in inputs.batches()]))
+            return EncodedInputs(inputs, torch.cat([self.measured.model.body.value(x) for _, x in inputs.batches()]))
 
     def body(self, solution: Solution) -> Tensor:
         """The body's part of a solution, for the next ``start``."""

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from lqf.errors import MissingDependency
+from lqf.utils import text
 
 
 def render(template: str, **context: Any) -> str:
@@ -23,14 +24,14 @@ def render(template: str, **context: Any) -> str:
         lstrip_blocks=True,
         loader=FunctionLoader(lambda name: files("lqf.reports.html").joinpath(name).read_text(encoding="utf-8")),
     )
-    environment.filters |= {"percent": percent, "number": number, "sentence": sentence, "counted": counted}
+    environment.filters |= {"percent": percent, "number": number, "sentence": sentence, "counted": text.counted}
     environment.filters |= {"breakable": breakable, "precise": precise}
     return environment.get_template(template).render(**context)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
     """0.1734 -> "17.3 %", with a narrow space that does not break."""
-    return "–" if share is None else f"{100 * share:.{digits}f}\u202f%"
+    return text.percent(share, digits, unit="\u202f%")
 
 
 def precise(p: float) -> str:
@@ -41,27 +42,16 @@ def precise(p: float) -> str:
 
 def number(x: float | None) -> str:
     """Three digits; a power of ten as people write it."""
-    if x is None:
-        return "–"
-    text = f"{x:.3g}"
-    if "e" not in text:
-        return text
-    mantissa, exponent = text.split("e")
-    return f"{mantissa}·10{str(int(exponent)).translate(_RAISED)}"
+    mantissa, _, exponent = text.number(x).partition("e")
+    return f"{mantissa}·10{str(int(exponent)).translate(_RAISED)}" if exponent else mantissa
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def sentence(text: str) -> str:
+def sentence(words: str) -> str:
     """With a capital and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}" if text else ""
-
-
-def counted(n: int, noun: str) -> str:
-    """1 image, 2 images; 1 class, 2 classes; 1,200 passes."""
-    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
-    return f"{n:,} {noun if n == 1 else plural}"
+    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}" if words else ""
 
 
 def breakable(name: str) -> Any:

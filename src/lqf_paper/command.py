@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lqf.errors import Incomplete, LQFError
+from lqf.errors import Incomplete, LQFError, MissingDependency
 from lqf.utils.progress import SILENT, Progress
 from lqf_paper.experiments import EXPERIMENTS
-from lqf_paper.report.results import Told, require_matplotlib, write_results
+from lqf_paper.report.results import Told, write_results
 from lqf_paper.runner.cells import Store
 from lqf_paper.runner.claims import Claims
 from lqf_paper.runner.run import Run, open_tasks
@@ -66,7 +67,7 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     An experiment's results are written as soon as none of its cells is being computed, by this process or by another:
     of several processes side by side, the one that ends last writes them.
     """
-    require_matplotlib()
+    require_extra()
     store, lab = Store(order.out / "cells"), order.lab(progress)
     experiments = {name: EXPERIMENTS[name] for name in order.names}
     run = Run(experiments, open_tasks(order.data, lab), order.sized, store, progress)
@@ -140,3 +141,12 @@ def _failed(run: Run) -> str:
     n, of = len(run.failed), len(run.every())
     first = next(iter(run.failed.values()))
     return f"{n} of {of} cells failed, the first because: {first}; the same command tries them again"
+
+
+def require_extra() -> None:
+    """Fail now, before hours of work, where a package of the extra is missing."""
+    for package in ("matplotlib", "scipy"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingDependency(package, "`lqf paper`", "pip install 'lqf-torch[paper]'") from error

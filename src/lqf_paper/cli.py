@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.output import columns, counted, duration, facts, shortened
+from lqf.errors import LQFError
 from lqf.utils.progress import Progress
+from lqf.utils.text import columns, counted, duration, facts, shortened
 
 SUMMARY = "repeat an experiment of the paper: baselines, tables, figures"
 SCALES = ("short", "paper", "quick")
@@ -44,16 +45,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Compute the cells that are missing, then write the results."""
+    import torch
+
+    from lqf.runtime.device import resolve_device
+    from lqf_paper.command import Order, carry_out
     from lqf_paper.experiments import EXPERIMENTS
 
     if args.names == ["list"]:
         return {"experiments": {name: e.TITLE for name, e in EXPERIMENTS.items()}}
-    import torch
-
-    from lqf.errors import LQFError
-    from lqf.runtime.device import resolve_device
-    from lqf_paper.runner.command import Order, carry_out
-
     names = dict.fromkeys(EXPERIMENTS if args.names == ["all"] else args.names)
     for name in names:
         if name not in EXPERIMENTS:

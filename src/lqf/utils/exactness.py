@@ -1,0 +1,33 @@
+"""How exact a number is: every result that stands for a solve says so.
+
+- ``exact``: from a factorisation, to about 1e-10 of its size.
+- ``solved``: by iteration; a certificate has the measured residual.
+- ``estimated``: by K-FAC, by samples or by refits of folds; with a standard error where there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Level = Literal["exact", "solved", "estimated"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A result with its exactness label.
+
+    Attributes:
+        value: the numbers, on the CPU.
+        level: how exact they are.
+        note: what stands behind the level.
+        error: their standard errors; None where there are none.
+    """
+
+    value: Tensor
+    level: Level
+    note: str = ""
+    error: Tensor | None = None
