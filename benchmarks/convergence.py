@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from hardware import hardware, write
+from lqf.solvers.cg import conjugate_gradients
 from torch import Tensor
 
 from lqf import LQFClassifier
 from lqf.curvature import body_curvature
 from lqf.data import load_samples
 from lqf.fitting.pipeline import Fit
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.runtime.device import resolve_device
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solvers import PCG
-from lqf.solvers.cg import conjugate_gradients
 from lqf.solvers.solution import Step, norm
 
 TOL, BAR = 1e-8, 2e-2
@@ -35,7 +35,7 @@ TOL, BAR = 1e-8, 2e-2
 class Plain:
     """Head and body together, as they are."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: QuadraticProblem):
         self.problem = problem
 
     def product(self, v: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class Plain:
             return self.problem.negative_gradient(x)
 
 
-def plain(problem: Problem, passes: int) -> tuple[Step, ...]:
+def plain(problem: QuadraticProblem, passes: int) -> tuple[Step, ...]:
     """The course of conjugate gradients without preconditioning."""
     b = problem.rhs()
     cg = conjugate_gradients(Plain(problem), lambda v: v, problem.zero(), b, norm(b), tol=TOL, max_passes=passes)

@@ -81,20 +81,20 @@ def products(
     u = torch.randn_like(exact.value(x))
     end = ", compiled" if compiled else ""
     out: Functions = {
-        f"product{end}": lambda: fast.pull(x, fast.jvp(x, v)[1]),
+        f"product{end}": lambda: fast.vjp(x, fast.jvp(x, v)[1]),
         f"J·v alone{end}": lambda: fast.jvp(x, v),
-        f"Jᵀ·u alone{end}": lambda: fast.pull(x, u),
+        f"Jᵀ·u alone{end}": lambda: fast.vjp(x, u),
     }
     if compiled:
         return out
-    out["product, not recorded"] = lambda: plain.pull(x, plain.jvp(x, v)[1])
+    out["product, not recorded"] = lambda: plain.vjp(x, plain.jvp(x, v)[1])
     kept, own = FastLinearization(exact, dtype, x[:2], say=print), x.clone()
     used = kept.keep(own)
     if told is not None:
         told["bytes"] = used
-    out["product, activations kept"] = lambda: kept.pull(own, kept.jvp(own, v)[1])
+    out["product, activations kept"] = lambda: kept.vjp(own, kept.jvp(own, v)[1])
     out["J·v alone, activations kept"] = lambda: kept.jvp(own, v)
-    out["Jᵀ·u alone, activations kept"] = lambda: kept.pull(own, u)
+    out["Jᵀ·u alone, activations kept"] = lambda: kept.vjp(own, u)
     return out
 
 

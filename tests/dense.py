@@ -8,7 +8,7 @@ from torch.func import jacrev
 
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import with_one
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 
 
 def jacobian(body: Linearization, x: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def jacobian_by_backward(body: Linearization, x: Tensor) -> Tensor:
     return torch.stack(out)
 
 
-def rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
+def rows(problem: QuadraticProblem) -> tuple[Tensor, Tensor, Tensor]:
     """J (n, C, size) over head and body, r (n, C), s (n,) of a whole problem."""
     model, index = problem.model, torch.arange(len(problem.targets))
     x = problem.inputs.fetch(index)
@@ -45,12 +45,12 @@ def rows(problem: Problem) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cat([head, body], -1), problem.initial_residual(z), problem.weights
 
 
-def ridge_matrix(problem: Problem) -> Tensor:
+def ridge_matrix(problem: QuadraticProblem) -> Tensor:
     """Diagonal of M."""
-    return problem.shrink(torch.ones_like(problem.zero()))
+    return problem.penalty_gradient(torch.ones_like(problem.zero()))
 
 
-def optimum(problem: Problem, keep: Tensor | None = None) -> Tensor:
+def optimum(problem: QuadraticProblem, keep: Tensor | None = None) -> Tensor:
     """δ* from the normal equations, with only the rows in ``keep``."""
     j, r, s = rows(problem)
     if keep is not None:

@@ -16,7 +16,7 @@ from lqf import LQFClassifier
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.fitting.pipeline import Fit
 from lqf.linear.model import with_one
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 
 CPU = torch.device("cpu")
 FIXED = {"weight_decay": 0.1, "body_weight_decay": 0.2}
@@ -93,7 +93,7 @@ def stages_of(model: LQFClassifier, x: Any, y: Any, sample_weight: Any = None, g
     return Fit(model._settings(), fitted.backbone, images, fitted.preprocess, CPU)
 
 
-def problem_of(model: LQFClassifier, fit: Fit) -> Problem:
+def problem_of(model: LQFClassifier, fit: Fit) -> QuadraticProblem:
     """The quadratic problem that was solved: its linearisation point made again, its ridge strengths as reported."""
     total = float(fit.rows.weights.sum())
     mu, body = (model.report_[k] * total for k in ("weight_decay", "body_weight_decay"))
@@ -101,7 +101,7 @@ def problem_of(model: LQFClassifier, fit: Fit) -> Problem:
     return fit.problem(point).with_ridge(Ridge(mu, body))
 
 
-def brute_outputs(problem: Problem, delta: Tensor, x: Tensor) -> Tensor:
+def brute_outputs(problem: QuadraticProblem, delta: Tensor, x: Tensor) -> Tensor:
     """f(x) = c + b·W̃z̃ + Vz̃ + W J_z δ_body with the mean head W, from the dense Jacobian."""
     model = problem.model
     v, body = model.split(delta)

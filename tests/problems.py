@@ -10,7 +10,7 @@ from lqf.data import Preprocess, load_samples, open_images
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.linear.targets import centre, encode, n_outputs
 
 
@@ -35,7 +35,7 @@ def problem(
     x: Tensor | None = None,
     labels: Tensor | None = None,
     alpha: float = 15.0,
-) -> Problem:
+) -> QuadraticProblem:
     """A linearised small network under ``heads`` random heads, random inputs, labels in turn."""
     net = network(name).to(dtype)
     x = images(n) if x is None else x
@@ -44,7 +44,7 @@ def problem(
     p, c = net(x[:1].to(dtype)).shape[1], n_outputs(n_classes)
     w = torch.randn(heads, c, p + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).to(dtype)
     model = LinearModel(body, w, around_w0, 0.0 if around_w0 else centre(n_classes, alpha))
-    return Problem(
+    return QuadraticProblem(
         model,
         inputs_of(x.to(dtype), labels, batch_size=batch_size, dtype=dtype),
         encode(labels, n_classes, alpha).to(dtype),
@@ -54,6 +54,6 @@ def problem(
     )
 
 
-def features(p: Problem) -> Tensor:
+def features(p: QuadraticProblem) -> Tensor:
     """(n, p) features of all rows."""
     return p.model.body.value(p.inputs.fetch(torch.arange(len(p.targets))))

@@ -11,11 +11,11 @@ from torch import Tensor
 from dense import ridge_matrix, rows
 from fits import brute_outputs
 from lqf import LQFClassifier
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.linear.targets import encode
 
 
-def solve(problem: Problem, weights: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
+def solve(problem: QuadraticProblem, weights: Tensor | None = None, targets: Tensor | None = None) -> Tensor:
     """δ* from the normal equations with other row weights (0: absent) or targets; head and body, or the head alone."""
     if targets is not None:
         problem = replace(problem, targets=targets.to(problem.targets))

@@ -20,7 +20,7 @@ from lqf.curvature.random_signs import random_signs
 from lqf.errors import LQFError
 from lqf.fitting.checkpoint import Checkpoint
 from lqf.runtime.distributed import ALONE, World, joined, launched
-from lqf.solvers.schur import Reduced
+from lqf.solvers.schur import SchurComplement
 
 FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}
 CASES: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ def worked(world: World) -> str:
     import lqf.data.images
 
     decoded, read, sums, per_product = lqf.data.images.decoded, [], [], []
-    sum_, product = World.sum_, Reduced.product
+    sum_, product = World.sum_, SchurComplement.product
 
     def counting(samples: Any, preprocess: Any, i: int) -> Any:
         read.append(samples.ids[i])
@@ -72,13 +72,13 @@ def worked(world: World) -> str:
         sums.append(tensor.numel())
         return sum_(self, tensor)
 
-    def counted_product(self: Reduced, v: torch.Tensor) -> torch.Tensor:
+    def counted_product(self: SchurComplement, v: torch.Tensor) -> torch.Tensor:
         before = len(sums)
         out = product(self, v)
         per_product.append(sums[before:])
         return out
 
-    lqf.data.images.decoded, World.sum_, Reduced.product = counting, counted_sum, counted_product
+    lqf.data.images.decoded, World.sum_, SchurComplement.product = counting, counted_sum, counted_product
     fits = {"pcg": fit("pcg", world)}
     read_each = world.every(read)
     fits |= {case: fit(case, world) for case in CASES if case != "pcg"}
@@ -193,9 +193,9 @@ sys.exit(dying(*sys.argv[1:]))
 
 def dying(rank: str, how: str, *words: str) -> int:
     """`lqf` in a process that is lost in its fourth product if it has this number, with a checkpoint left."""
-    calls, product, save = [], Reduced.product, Checkpoint.save
+    calls, product, save = [], SchurComplement.product, Checkpoint.save
 
-    def die(self: Reduced, v: torch.Tensor) -> torch.Tensor:
+    def die(self: SchurComplement, v: torch.Tensor) -> torch.Tensor:
         calls.append(1)
         if len(calls) == 4 and os.environ["RANK"] == rank:
             if how == "raise":
@@ -207,7 +207,7 @@ def dying(rank: str, how: str, *words: str) -> int:
         save(self, vectors, state, force=force or rank == "0")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Reduced, "product", die)
+        patch.setattr(SchurComplement, "product", die)
         patch.setattr(Checkpoint, "save", eager)
         return main(list(words))
 

@@ -206,7 +206,9 @@ def _raise(*_: object, **__: object) -> None:
     raise OSError("No space left on device")
 
 
-@pytest.mark.parametrize("step", ["storage.save_file", "storage._write_samples", "utils.files.replace_folder", "storage.dump_json"])
+@pytest.mark.parametrize(
+    "step", ["storage.save_file", "storage._write_samples", "utils.files.replace_folder", "storage.dump_json"]
+)
 def test_a_write_that_fails_leaves_the_old_model(
     model: LQFClassifier, run: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

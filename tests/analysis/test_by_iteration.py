@@ -11,7 +11,6 @@ from lqf import LQFClassifier
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.changed_head import ChangedHead
 from lqf.kernels.ridge import KernelRidge
-from lqf.solvers.block_cg import solve_many
 from real_refits import Refitted, relative
 
 TOL = 1e-3
@@ -151,16 +150,3 @@ def test_the_head_with_changed_weights_is_the_head_factorised_again() -> None:
         v = torch.linalg.solve(z.T @ (t[:, None] * z) + 0.3 * torch.eye(p, dtype=torch.float64), z.T @ (t[:, None] * y))
         torch.testing.assert_close(changed.residual(y, 0.3), y - z @ v, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(z.T @ changed.dual(y, 0.3), v, rtol=1e-9, atol=1e-9)
-
-
-def test_many_right_hand_sides_are_solved_side_by_side() -> None:
-    generator = torch.Generator().manual_seed(0)
-    root = torch.randn(20, 20, dtype=torch.float64, generator=generator)
-    a = root @ root.T + torch.eye(20, dtype=torch.float64)
-    b = torch.randn(5, 20, dtype=torch.float64, generator=generator)
-    b[3] *= 1e6
-    x, residuals = solve_many(lambda v: v @ a, lambda r: r / a.diagonal(), b, tol=1e-10, max_products=200)
-    assert float(residuals.max()) <= 1.1e-10
-    torch.testing.assert_close(x @ a, b, rtol=1e-8, atol=1e-4)
-    _, early = solve_many(lambda v: v @ a, lambda r: r, b, tol=1e-10, max_products=3)
-    assert float(early.max()) > 1e-3

@@ -139,7 +139,7 @@ def test_it_is_linearised_like_any_layer() -> None:
     x, v = torch.randn(2, 3, 5, 5, dtype=DOUBLE), torch.randn(body.size, dtype=DOUBLE)
     _, dz = body.jvp(x, v)
     u = torch.randn_like(dz)
-    assert float((u * dz).sum()) == pytest.approx(float(body.pull(x, u) @ v), rel=1e-10)
+    assert float((u * dz).sum()) == pytest.approx(float(body.vjp(x, u) @ v), rel=1e-10)
 
 
 def test_the_reduction_can_be_a_weight() -> None:
@@ -164,7 +164,7 @@ def test_the_reduction_can_be_a_weight() -> None:
     h = 1e-5
     torch.testing.assert_close(dz, (moved(h) - moved(-h)) / (2 * h), rtol=1e-7, atol=1e-7)
     u = torch.randn_like(z)
-    assert float((u * dz).sum()) == pytest.approx(float(body.pull(x, u) @ v), rel=1e-10)
+    assert float((u * dz).sum()) == pytest.approx(float(body.vjp(x, u) @ v), rel=1e-10)
 
 
 def test_principal_rows_are_the_strongest_directions() -> None:
@@ -184,7 +184,7 @@ def test_gradients_of_single_samples_for_weights_without_a_rule() -> None:
     u = torch.randn(2, 10, dtype=DOUBLE)
     grads = tape.others_per_sample(x, u)["1.gamma"]
     for i in range(2):
-        alone = body.layout.views(body.pull(x[i : i + 1], u[i : i + 1]))["1.gamma"]
+        alone = body.layout.views(body.vjp(x[i : i + 1], u[i : i + 1]))["1.gamma"]
         torch.testing.assert_close(grads[i], alone.flatten(), rtol=1e-9, atol=1e-9)
 
 

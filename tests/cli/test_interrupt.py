@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import TINY
-from lqf.solvers.schur import Reduced
+from lqf.solvers.schur import SchurComplement
 
 LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]  # a quick problem
 SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"]
@@ -18,7 +18,7 @@ SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"
 
 def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None]:
     """Ctrl-C during product number ``after`` + 1; returns the way back."""
-    plain, calls = Reduced.product, []
+    plain, calls = SchurComplement.product, []
 
     def product(self, *args, **kwargs):
         calls.append(1)
@@ -26,8 +26,8 @@ def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None
             raise KeyboardInterrupt
         return plain(self, *args, **kwargs)
 
-    monkeypatch.setattr(Reduced, "product", product)
-    return lambda: monkeypatch.setattr(Reduced, "product", plain)
+    monkeypatch.setattr(SchurComplement, "product", product)
+    return lambda: monkeypatch.setattr(SchurComplement, "product", plain)
 
 
 def _scores(lqf, photos) -> list[float]:

@@ -33,11 +33,11 @@ def test_products_agree(name: str, dtype: torch.dtype) -> None:
     u = torch.randn_like(dz)
     assert relative(fast.value(x), z) < TYPES[dtype]
     assert relative(fast.jvp(x, v)[1], dz) < TYPES[dtype]
-    assert relative(fast.pull(x, u), exact.pull(x, u)) < TYPES[dtype]
-    assert relative(fast.vjp(x, lambda z: z)[1], exact.vjp(x, lambda z: z)[1]) < TYPES[dtype]
+    assert relative(fast.vjp(x, u), exact.vjp(x, u)) < TYPES[dtype]
+    assert relative(fast.value_and_vjp(x, lambda z: z)[1], exact.value_and_vjp(x, lambda z: z)[1]) < TYPES[dtype]
     both = fast.fused(x, v, lambda _, dz: dz), exact.fused(x, v, lambda _, dz: dz)
     assert relative(both[0][1], both[1][1]) < 2 * TYPES[dtype]
-    assert fast.jvp(x, v)[1].dtype == fast.pull(x, u).dtype == torch.float64
+    assert fast.jvp(x, v)[1].dtype == fast.vjp(x, u).dtype == torch.float64
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e12])
@@ -47,9 +47,9 @@ def test_float16_is_as_good_at_every_scale(scale: float) -> None:
     dz = exact.jvp(x, v)[1]
     u = torch.randn_like(dz)
     assert relative(fast.jvp(x, scale * v)[1], scale * dz) < 0.05
-    assert relative(fast.pull(x, scale * u), scale * exact.pull(x, u)) < 0.05
+    assert relative(fast.vjp(x, scale * u), scale * exact.vjp(x, u)) < 0.05
     assert float(fast.jvp(x, 0 * v)[1].abs().max()) == 0
-    assert float(fast.pull(x, 0 * u).abs().max()) == 0
+    assert float(fast.vjp(x, 0 * u).abs().max()) == 0
 
 
 def test_smaller_batches_are_padded_and_the_exact_module_stays_as_it_was() -> None:
@@ -60,7 +60,7 @@ def test_smaller_batches_are_padded_and_the_exact_module_stays_as_it_was() -> No
     u = torch.randn_like(exact.value(x))
     for n in (6, 4, 1):
         torch.testing.assert_close(fast.jvp(x[:n], v)[1], exact.jvp(x[:n], v)[1], rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(fast.pull(x[:n], u[:n]), exact.pull(x[:n], u[:n]), rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(fast.vjp(x[:n], u[:n]), exact.vjp(x[:n], u[:n]), rtol=1e-9, atol=1e-10)
     assert all(torch.equal(w, before[n]) for n, w in exact.module.state_dict().items())
 
 
@@ -79,10 +79,10 @@ def test_captured_graphs_agree_and_merge_what_is_equal(name: str) -> None:
     dz = exact.jvp(x, v)[1]
     u = torch.randn_like(dz)
     forward = Captured(fast._compilable_jvp, pytest.fail, backend="eager")
-    backward = Captured(fast._compilable_pull, pytest.fail, backend="eager")
+    backward = Captured(fast._compilable_vjp, pytest.fail, backend="eager")
     for _ in range(2):
         torch.testing.assert_close(forward(x, v)[1], dz, rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(backward(x, u)[0], exact.pull(x, u), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(backward(x, u)[0], exact.vjp(x, u), rtol=1e-10, atol=1e-10)
     twice = torch.fx.experimental.proxy_tensor.make_fx(lambda a: (a * 2).sin() + (a * 2).sin() + (a * 2.0).cos())(x)
     before = len(twice.graph.nodes)
     merged = merge_equal(twice)
@@ -109,8 +109,8 @@ def test_merged_passes_of_the_built_in_networks_are_exact(name: str) -> None:
     assert fast.format == torch.channels_last
     dz = exact.jvp(x, v)[1]
     torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-9, atol=1e-9 * float(dz.abs().max()))
-    pulled = exact.pull(x, dz)
-    torch.testing.assert_close(fast.pull(x, dz), pulled, rtol=1e-9, atol=1e-9 * float(pulled.abs().max()))
+    pulled = exact.vjp(x, dz)
+    torch.testing.assert_close(fast.vjp(x, dz), pulled, rtol=1e-9, atol=1e-9 * float(pulled.abs().max()))
 
 
 @pytest.mark.parametrize(("stride", "only_tangent_of"), [(1, "both"), (2, "both"), (1, "weight"), (1, "input")])
@@ -124,7 +124,7 @@ def test_pointwise_convolutions_are_products(stride: int, only_tangent_of: str) 
     assert as_products(fast.module) == (1 if stride == 1 else 0)
     dz = exact.jvp(x, v)[1]
     torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-10, atol=1e-10)
 
 
 def test_where_compilation_fails_the_products_are_still_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_where_compilation_fails_the_products_are_still_right(monkeypatch: pytes
     dz = exact.jvp(x, v)[1]
     for _ in range(2):
         torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-9, atol=1e-10)
     assert said == ["compilation failed (no compiler); continuing without it"] * 2
 
 

@@ -24,7 +24,7 @@ def fast(module: nn.Module, x: Tensor, dtype: torch.dtype = torch.float64, **kwa
 def products(body: FastLinearization, x: Tensor) -> list[Tensor]:
     g = torch.Generator().manual_seed(0)
     z, dz = body.jvp(x, torch.randn(body.size, generator=g, dtype=x.dtype))
-    return [z, dz, body.pull(x, torch.randn(z.shape, generator=g, dtype=x.dtype))]
+    return [z, dz, body.vjp(x, torch.randn(z.shape, generator=g, dtype=x.dtype))]
 
 
 @every_network
@@ -126,7 +126,7 @@ def test_a_kept_value_must_not_be_overwritten_afterwards() -> None:
 def test_as_many_batches_are_kept_as_fit() -> None:
     p = problem("convnet", n=10, batch_size=3)
     v = torch.randn(p.model.body.size, dtype=torch.float64)
-    expected = p.body_forward(v), p.body_back(p.targets)
+    expected = p.body_jvp(v), p.body_vjp(p.targets)
     body = fast(p.model.body.module, p.inputs.example())
     quick = p.with_body(body)
     one = body.keep(p.inputs.example(3))
@@ -134,8 +134,8 @@ def test_as_many_batches_are_kept_as_fit() -> None:
     for batches, rows in ((0, 0), (0.5, 0), (1, 3), (1.9, 3), (2, 6), (100, 10)):
         assert keep_within(quick, int(batches * one)) == rows
         assert (len(body._kept), p.inputs.held_share) == (-(-rows // 3), rows / 10)
-        torch.testing.assert_close(quick.body_forward(v), expected[0], rtol=1e-10, atol=1e-10)
-        torch.testing.assert_close(quick.body_back(p.targets), expected[1], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(quick.body_jvp(v), expected[0], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(quick.body_vjp(p.targets), expected[1], rtol=1e-10, atol=1e-10)
         release_activations(quick)
         assert (len(body._kept), p.inputs.held_share) == (0, 0)
     assert keep_within(p, one) == 0  # an exact body keeps nothing
@@ -159,7 +159,7 @@ def test_recorded_products_of_several_batches(name: str) -> None:
 
     def both(x: Tensor, v: Tensor) -> list[Tensor]:
         z, dz = body.jvp(x, v)
-        return [z.clone(), dz.clone(), body.pull(x, dz).clone()]
+        return [z.clone(), dz.clone(), body.vjp(x, dz).clone()]
 
     before = [both(x, v) for x in batches for v in vectors]
     assert all(body.keep(x) > 0 for x in batches)

@@ -13,8 +13,8 @@ from lqf import LQFClassifier
 from lqf.errors import LQFError
 from lqf.fitting import checkpoint
 from lqf.fitting.checkpoint import Checkpoint
-from lqf.linear.problem import Problem
-from lqf.solvers.schur import Reduced
+from lqf.linear.problem import QuadraticProblem
+from lqf.solvers.schur import SchurComplement
 
 PROBLEM = {"settings": {"seed": 0}, "labels": [0, 1]}
 
@@ -128,15 +128,15 @@ def test_an_interrupted_solve_continues_to_the_same_optimum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, params: dict[str, object]
 ) -> None:
     file = tmp_path / "fit.checkpoint"
-    products = interrupt(monkeypatch, Reduced, "product", at=0)  # never
+    products = interrupt(monkeypatch, SchurComplement, "product", at=0)  # never
     expected = pcg(**params).fit(X, Y)
     whole = len(products)
     assert whole > 5
-    interrupt(monkeypatch, Reduced, "product", at=4)
+    interrupt(monkeypatch, SchurComplement, "product", at=4)
     with pytest.raises(KeyboardInterrupt):
         pcg(**params).fit(X, Y, checkpoint=file)
     assert file.exists()
-    after = interrupt(monkeypatch, Reduced, "product", at=0)
+    after = interrupt(monkeypatch, SchurComplement, "product", at=0)
     model = pcg(**params).fit(X, Y, checkpoint=file, resume=True)
     assert model.report_["converged"]
     np.testing.assert_allclose(model.decision_function(NEW), expected.decision_function(NEW), rtol=0, atol=1e-5)
@@ -146,13 +146,13 @@ def test_an_interrupted_solve_continues_to_the_same_optimum(
 
 def test_resuming_really_starts_from_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "fit.checkpoint"
-    calls = interrupt(monkeypatch, Reduced, "product", at=0)
+    calls = interrupt(monkeypatch, SchurComplement, "product", at=0)
     pcg().fit(X, Y)
     whole = len(calls)
-    interrupt(monkeypatch, Reduced, "product", at=whole)  # one step before the end
+    interrupt(monkeypatch, SchurComplement, "product", at=whole)  # one step before the end
     with pytest.raises(KeyboardInterrupt):
         pcg().fit(X, Y, checkpoint=file)
-    calls = interrupt(monkeypatch, Reduced, "product", at=0)
+    calls = interrupt(monkeypatch, SchurComplement, "product", at=0)
     resumed = pcg(tol=1e-6).fit(X, Y, checkpoint=file, resume=True)  # tolerance and passes may be changed
     assert resumed.report_["converged"]
     assert len(calls) <= whole // 4
@@ -163,7 +163,7 @@ def test_the_weight_decay_of_the_checkpoint_is_kept(tmp_path: Path, monkeypatch:
     file, params = tmp_path / "fit.checkpoint", {"weight_decay": "auto", "body_weight_decay": "auto"}
     expected = pcg(**params).fit(X, Y).report_["body_weight_decay"]
     with monkeypatch.context() as patch:
-        interrupt(patch, Reduced, "product", at=4)
+        interrupt(patch, SchurComplement, "product", at=4)
         with pytest.raises(KeyboardInterrupt):
             pcg(**params).fit(X, Y, checkpoint=file)
     monkeypatch.setattr("lqf.kernels.tangent.RATIOS", (7.0,))  # would choose something else now
@@ -176,7 +176,7 @@ def test_the_weight_decay_of_the_checkpoint_is_kept(tmp_path: Path, monkeypatch:
 def test_a_fit_of_something_else_does_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     file = tmp_path / "fit.checkpoint"
     with monkeypatch.context() as patch:
-        interrupt(patch, Reduced, "product", at=2)
+        interrupt(patch, SchurComplement, "product", at=2)
         with pytest.raises(KeyboardInterrupt):
             pcg().fit(X, Y, checkpoint=file)
     model = pcg(**{"seed": {"seed": 1}, "weight_decay": {"weight_decay": 0.3}}.get(change, {}))
@@ -209,10 +209,12 @@ def test_sgd_and_adam_resume_bit_for_bit(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "fit.checkpoint"
     expected = stochastic(solver).fit(X, Y).decision_function(NEW)
     with monkeypatch.context() as patch:
-        interrupt(patch, Problem, "batch_negative_gradient", at=18)  # five batches per epoch: inside the fourth
+        interrupt(
+            patch, QuadraticProblem, "batch_negative_gradient", at=18
+        )  # five batches per epoch: inside the fourth
         with pytest.raises(KeyboardInterrupt):
             stochastic(solver).fit(X, Y, checkpoint=file)
-    calls = interrupt(monkeypatch, Problem, "batch_negative_gradient", at=0)
+    calls = interrupt(monkeypatch, QuadraticProblem, "batch_negative_gradient", at=0)
     resumed = stochastic(solver).fit(X, Y, checkpoint=file, resume=True)
     assert len(calls) == 15
     assert np.array_equal(resumed.decision_function(NEW), expected)

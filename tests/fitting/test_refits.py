@@ -12,19 +12,19 @@ from lqf.fitting.point import Point, crossfit_point
 from lqf.fitting.refits import Refits, folds_needed
 from lqf.kernels.tangent import subproblem
 from lqf.linear.model import with_one
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.solvers import Head
 from problems import features, problem
 
 LABELS = torch.arange(18) % 3
 
 
-def whole(labels: torch.Tensor = LABELS) -> tuple[Problem, Head]:
+def whole(labels: torch.Tensor = LABELS) -> tuple[QuadraticProblem, Head]:
     p = problem("mlp", n=18, labels=labels, around_w0=False, ridge=Ridge(3.0, 5.0))
     return p, Head.of(features(p), p.initial_residual(features(p)), p.weights, torch.arange(18))
 
 
-def refits(p: Problem, head: Head, monkeypatch: pytest.MonkeyPatch, products: int = 400) -> Refits:
+def refits(p: QuadraticProblem, head: Head, monkeypatch: pytest.MonkeyPatch, products: int = 400) -> Refits:
     monkeypatch.setattr("lqf.fitting.refits.REFIT_PRODUCTS", products)
     return Refits(p, head, lambda part, fold: crossfit_point(part, 3.0, fold), None)
 
@@ -41,7 +41,7 @@ def test_they_are_the_predictions_of_the_optimum_without_the_fold(monkeypatch: p
         numbers = torch.unique(fold[keep], return_inverse=True)[1]
         point: Point = crossfit_point(sub, 3.0, numbers)
         model = type(p.model)(p.model.body, point.heads, False, p.model.constant)
-        best = optimum(Problem(model, part.inputs, part.targets, part.weights, point.fold, p.ridge))
+        best = optimum(QuadraticProblem(model, part.inputs, part.targets, part.weights, point.fold, p.ridge))
         x = p.inputs.fetch((fold == k).nonzero()[:, 0])
         v, body = model.split(best)
         z, dz = p.model.body.jvp(x, body)

@@ -16,7 +16,7 @@ from lqf.errors import LQFError
 from lqf.fitting.checkpoint import Checkpoint
 from lqf.fitting.select_ridge import Trial
 from lqf.fitting.select_views import GAIN, interleaved, reason_against, worth_it
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.solvers.planner import Plan, Rates, plan
 
 
@@ -107,7 +107,7 @@ def test_a_solve_that_would_take_too_long_has_no_extra_views(monkeypatch: pytest
 
 
 def test_a_kernel_that_only_fits_without_views_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cost(problem: Problem, rates: Any, memory: int) -> Plan:
+    def cost(problem: QuadraticProblem, rates: Any, memory: int) -> Plan:
         return Plan("dense", 1.0, len(problem.targets), 1 << 28, "dense")
 
     monkeypatch.setattr("lqf.solvers.planner.cost_dense", cost)

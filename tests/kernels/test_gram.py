@@ -67,7 +67,7 @@ def test_weights_without_a_rule_are_cut_too(largest: int) -> None:
     gradients(tape, parts(tape, body.size), x, u, whole)
     gradients(tape, cut, x, u, pieces)
     torch.testing.assert_close(pieces, whole, **CLOSE)
-    expected = torch.stack([body.pull(x[i : i + 1], u[1, i : i + 1]) for i in range(5)])
+    expected = torch.stack([body.vjp(x[i : i + 1], u[1, i : i + 1]) for i in range(5)])
     torch.testing.assert_close((whole[:, 1] ** 2).sum(1), (expected**2).sum(1), **CLOSE)
 
 

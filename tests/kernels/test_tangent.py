@@ -14,7 +14,7 @@ from lqf.data import Preprocess
 from lqf.fitting.pipeline import Fit
 from lqf.kernels.gram import body_kernel
 from lqf.kernels.tangent import RATIOS, Kernels, averaged_kernels, exact_kernels, rows_of, subproblem
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.settings import Settings
 from lqf.solvers.solution import right_hand_side_norm
 from problems import features, problem
@@ -23,11 +23,11 @@ BUDGET = 1 << 30
 CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def exact(p: Problem) -> Kernels:
+def exact(p: QuadraticProblem) -> Kernels:
     return exact_kernels(p, features(p), torch.arange(len(p.targets)), budget=BUDGET)
 
 
-def averaged(p: Problem, **options: int) -> Kernels:
+def averaged(p: QuadraticProblem, **options: int) -> Kernels:
     groups = torch.arange(len(p.targets))
     return averaged_kernels(p, features(p), groups, **{"budget": BUDGET, "most_samples": 1000, **options})
 

@@ -43,7 +43,9 @@ def test_products_match_the_dense_jacobian(name: str, size: int) -> None:
     scale = float(expected.abs().max())
     torch.testing.assert_close(body.jvp(x, v)[1], expected, rtol=1e-10, atol=1e-10 * scale)
     pulled = torch.einsum("bo,bod->d", u, jac)
-    torch.testing.assert_close(body.vjp(x, lambda _: u)[1], pulled, rtol=1e-10, atol=1e-10 * float(pulled.abs().max()))
+    torch.testing.assert_close(
+        body.value_and_vjp(x, lambda _: u)[1], pulled, rtol=1e-10, atol=1e-10 * float(pulled.abs().max())
+    )
     dz, both = body.fused(x, v, lambda _, dz: dz)
     torch.testing.assert_close(dz, expected, rtol=1e-10, atol=1e-10 * scale)
     product = torch.einsum("bo,bod->d", expected, jac)

@@ -14,8 +14,8 @@ def test_products(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     full = with_one(z).double()
     close = {"rtol": 1e-13, "atol": 1e-13}
     torch.testing.assert_close(head_products.gram(z), full @ full.T, **close)
-    torch.testing.assert_close(head_products.pull(a, z), a.double().T @ full, **close)
-    torch.testing.assert_close(head_products.apply(z, v), full @ v.double().T, **close)
+    torch.testing.assert_close(head_products.vjp(a, z), a.double().T @ full, **close)
+    torch.testing.assert_close(head_products.jvp(z, v), full @ v.double().T, **close)
 
 
 def test_every_row_goes_through_its_own_head() -> None:

@@ -23,7 +23,9 @@ def test_jvp_vjp_and_fused_match_the_dense_jacobian(name: str) -> None:
     u = torch.randn_like(z)
     torch.testing.assert_close(z, body.module(x), rtol=0, atol=0)
     torch.testing.assert_close(dz, jac @ v, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(body.vjp(x, lambda _: u)[1], torch.einsum("bo,bod->d", u, jac), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        body.value_and_vjp(x, lambda _: u)[1], torch.einsum("bo,bod->d", u, jac), rtol=1e-10, atol=1e-10
+    )
     dz, pulled = body.fused(x, v, lambda z, dz: 2 * dz - z)
     torch.testing.assert_close(dz, jac @ v, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(pulled, torch.einsum("bo,bod->d", 2 * jac @ v - z, jac), rtol=1e-10, atol=1e-10)
@@ -35,7 +37,7 @@ def test_adjoint_identity(name: str) -> None:
     v = vector(body.size)
     _, dz = body.jvp(x, v)
     u = torch.randn_like(dz)
-    assert float((u * dz).sum()) == pytest.approx(float(body.vjp(x, lambda _: u)[1] @ v), rel=1e-11)
+    assert float((u * dz).sum()) == pytest.approx(float(body.value_and_vjp(x, lambda _: u)[1] @ v), rel=1e-11)
 
 
 @every_network

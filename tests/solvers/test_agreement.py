@@ -13,10 +13,10 @@ from lqf.fast import FastLinearization
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import exact_kernels
 from lqf.linear.model import with_one
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.solvers import PCG, SGD, Adam, Dense, Head
-from lqf.solvers.cg import conjugate_gradients
-from lqf.solvers.schur import Reduced
+from lqf.solvers.block_cg import conjugate_gradients
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution, certify
 from lqf.utils.progress import SILENT
 from problems import features, problem
@@ -24,18 +24,18 @@ from problems import features, problem
 BUDGET = 1 << 30
 
 
-def solve_dense(p: Problem, budget: int = BUDGET, tol: float = 1e-11) -> tuple[Solution, KernelRidge]:
+def solve_dense(p: QuadraticProblem, budget: int = BUDGET, tol: float = 1e-11) -> tuple[Solution, KernelRidge]:
     z = features(p)
     ridge = exact_kernels(p, z, torch.arange(len(z)), budget=budget).factorise(p.ridge.body / p.ridge.head)
     return Dense(tol=tol).solve(p, z, ridge), ridge
 
 
-def head_kernel(p: Problem) -> KernelRidge:
+def head_kernel(p: QuadraticProblem) -> KernelRidge:
     return KernelRidge.from_features(with_one(features(p)), p.weights)
 
 
 def solve_pcg(
-    p: Problem, tol: float = 1e-10, max_passes: int = 2000, *, plain: bool = False, **kwargs: object
+    p: QuadraticProblem, tol: float = 1e-10, max_passes: int = 2000, *, plain: bool = False, **kwargs: object
 ) -> Solution:
     preconditioner = None if plain else precondition(p, features(p), draws=None).body
     return PCG(tol=tol, max_passes=max_passes).solve(p, features(p), head_kernel(p), preconditioner, **kwargs)
@@ -106,7 +106,7 @@ def test_class_permutation_permutes_the_output() -> None:
     labels = torch.arange(14) % 3
     p = problem("mlp", around_w0=False)
     swapped = problem("mlp", labels=2 - labels, around_w0=False)
-    flipped = Problem(
+    flipped = QuadraticProblem(
         type(p.model)(p.model.body, p.model.heads.flip(1), False, p.model.constant),
         swapped.inputs, swapped.targets, swapped.weights, swapped.fold, swapped.ridge,
     )  # fmt: skip
@@ -210,37 +210,43 @@ def test_the_residual_is_not_limited_by_the_type_of_the_products(name: str, dtyp
     refined = solver.solve(p, features(p), head_kernel(p), preconditioner, fast=fast)
     assert refined.certificate.converged
     torch.testing.assert_close(refined.delta, optimum(p), rtol=1e-5, atol=1e-6)
-    blind = Reduced(fast, features(p), head_kernel(p))
+    blind = SchurComplement(fast, features(p), head_kernel(p))
     b, b_norm = blind.rhs(), blind.unit()
     x = conjugate_gradients(
-        blind, lambda v: preconditioner.solve(v, 5.0), p.zero_body(), b, b_norm, tol=1e-8, max_passes=100
+        blind,
+        lambda r: torch.stack([preconditioner.solve(v, 5.0) for v in r]),
+        p.zero_body()[None],
+        b[None],
+        torch.tensor([b_norm], dtype=torch.float64),
+        tol=1e-8,
+        max_passes=100,
     ).x
-    gap = float(Reduced(p, features(p), head_kernel(p)).residual(x).norm()) / b_norm
+    gap = float(SchurComplement(p, features(p), head_kernel(p)).residual(x).norm()) / b_norm
     assert gap > 10 * refined.certificate.relative_residual  # without exact residuals the rounding stays
 
 
-def test_float16_retreats_from_the_end_of_its_range() -> None:
+def test_float16_rescales_at_the_end_of_its_range() -> None:
     p = problem("convnet", ridge=Ridge(3.0, 5.0))
     body = FastLinearization(p.model.body, torch.float16, p.inputs.example())
-    reduced = Reduced(p, features(p), head_kernel(p), p.with_body(body))
+    schur = SchurComplement(p, features(p), head_kernel(p), p.with_body(body))
     v = torch.randn_like(p.zero_body())
-    exact = Reduced(p, features(p), head_kernel(p)).product(v)
+    exact = SchurComplement(p, features(p), head_kernel(p)).product(v)
     body._room = 2.0**18
     assert not torch.isfinite(body.jvp(p.inputs.example(), v)[1]).all()
-    product = reduced.product(v)
+    product = schur.product(v)
     assert body._room < 2.0**18
     assert float((product - exact).norm() / exact.norm()) < 0.05
-    while body.retreat():
+    while body.rescale():
         pass
     body.jvp = lambda x, v: (torch.full((len(x), 4), torch.inf).to(x),) * 2  # type: ignore[method-assign]
     with pytest.raises(FloatingPointError):
-        reduced.product(v)
+        schur.product(v)
 
 
 def test_products_out_of_range_begin_again_without_them() -> None:
     p = problem("convnet", ridge=Ridge(3.0, 5.0))
     broken = FastLinearization(p.model.body, torch.float64, p.inputs.example())
-    broken.pull = lambda x, u: torch.full((p.model.body.size,), torch.inf, dtype=torch.float64)  # type: ignore[method-assign]
+    broken.vjp = lambda x, u: torch.full((p.model.body.size,), torch.inf, dtype=torch.float64)  # type: ignore[method-assign]
     said: list[str] = []
 
     listener = SimpleNamespace(stage=SILENT.stage, say=said.append)
@@ -253,8 +259,8 @@ def test_products_out_of_range_begin_again_without_them() -> None:
 
 def test_a_loose_tolerance_is_not_met_by_the_head_alone() -> None:
     p = problem("mlp", ridge=Ridge(1e-3, 5.0), around_w0=False)
-    reduced = Reduced(p, features(p), head_kernel(p))
-    b, b_norm = reduced.rhs(), reduced.unit()
+    schur = SchurComplement(p, features(p), head_kernel(p))
+    b, b_norm = schur.rhs(), schur.unit()
     loose = 2 * float(b.norm()) / b_norm  # the start would do
     solution = solve_pcg(p, loose)
     assert len(solution.history) > 1

@@ -15,7 +15,7 @@ from lqf.linear.batch import COPIES, pass_bytes
 from lqf.linear.layers import Tape
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.solvers.planner import (
     Plan,
     cost_dense,
@@ -235,6 +235,6 @@ def test_the_device_itself_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_body_without_weights_has_nothing_to_linearise(asked: str) -> None:
     p = problem()
     model = LinearModel(Linearization(nn.Flatten().eval()), torch.zeros(1, 3, 73).double(), False, 5.0)
-    empty = Problem(model, p.inputs, p.targets, p.weights, p.fold, p.ridge)
+    empty = QuadraticProblem(model, p.inputs, p.targets, p.weights, p.fold, p.ridge)
     with pytest.raises(LQFError, match=r"no weights below its head .*use solver `head`"):
         plan(empty, asked, RATES, memory=LARGE)

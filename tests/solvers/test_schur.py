@@ -7,20 +7,20 @@ from cases import every_network
 from dense import optimum, ridge_matrix, rows
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear.model import with_one
-from lqf.linear.problem import Problem, Ridge
-from lqf.solvers.schur import Reduced
+from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.solvers.schur import SchurComplement
 from problems import features, problem
 
 WEIGHTS = torch.rand(14, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
 
 
-def reduced_problem(name: str, around_w0: bool = False, n: int = 14) -> Reduced:
+def reduced_problem(name: str, around_w0: bool = False, n: int = 14) -> SchurComplement:
     p = problem(name, n=n, heads=2, around_w0=around_w0, ridge=Ridge(3.0, 5.0), weights=WEIGHTS[:n])
     z = features(p)
-    return Reduced(p, z, KernelRidge.from_features(with_one(z), p.weights))
+    return SchurComplement(p, z, KernelRidge.from_features(with_one(z), p.weights))
 
 
-def normal_equations(p: Problem) -> tuple[torch.Tensor, torch.Tensor]:
+def normal_equations(p: QuadraticProblem) -> tuple[torch.Tensor, torch.Tensor]:
     """H and b as dense matrices."""
     j, r, s = rows(p)
     flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])

@@ -17,7 +17,7 @@ from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.fitting.pipeline import Fit
 from lqf.linear.inputs import Inputs
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.settings import Settings
 from lqf.solvers import SGD, Adam
 from lqf.solvers.solution import certify
@@ -37,7 +37,7 @@ class Spy(SGD):
             column.append(value)
 
 
-def spied(p: Problem, **options: Any) -> tuple[list[Tensor], list[float], list[int]]:
+def spied(p: QuadraticProblem, **options: Any) -> tuple[list[Tensor], list[float], list[int]]:
     log: tuple[list[Tensor], list[float], list[int]] = ([], [], [])
     Spy(log=log, **options).solve(p)
     return log
@@ -49,12 +49,12 @@ class Newton:
 
     h: Tensor
 
-    def solve(self, v: Tensor, problem: Problem) -> Tensor:
+    def solve(self, v: Tensor, problem: QuadraticProblem) -> Tensor:
         """H⁻¹v."""
         return torch.linalg.solve(self.h, v)
 
 
-def hessian(p: Problem) -> Tensor:
+def hessian(p: QuadraticProblem) -> Tensor:
     return torch.stack([p.product(e) for e in torch.eye(p.size, dtype=torch.float64)])
 
 
@@ -79,18 +79,18 @@ def test_the_rate_decays_to_zero_along_a_cosine() -> None:
     assert rates == pytest.approx([0.15 * (1 + math.cos(math.pi * j / 20)) for j in range(20)])
 
 
-def seen(p: Problem, monkeypatch: pytest.MonkeyPatch, solver: Stochastic) -> list[list[int]]:
+def seen(p: QuadraticProblem, monkeypatch: pytest.MonkeyPatch, solver: Stochastic) -> list[list[int]]:
     """Row numbers of all batches."""
     out: list[list[int]] = []
-    plain = Problem.batch_negative_gradient
+    plain = QuadraticProblem.batch_negative_gradient
 
-    def noting(self: Problem, rows: Tensor, x: Tensor, delta: Tensor) -> Tensor:
+    def noting(self: QuadraticProblem, rows: Tensor, x: Tensor, delta: Tensor) -> Tensor:
         out.append(rows.tolist())
         assert torch.equal(x, self.inputs.fetch(rows))
         return plain(self, rows, x, delta)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Problem, "batch_negative_gradient", noting)
+        patch.setattr(QuadraticProblem, "batch_negative_gradient", noting)
         solver.solve(p)
     return out
 
@@ -123,7 +123,7 @@ def test_stopping_early_is_flagged() -> None:
     assert [step.passes for step in solution.history] == [1]
 
 
-def kfac(p: Problem) -> Preconditioner:
+def kfac(p: QuadraticProblem) -> Preconditioner:
     return precondition(p, features(p), draws=None)
 
 
@@ -134,7 +134,7 @@ def test_divergence_is_an_error_with_what_to_do() -> None:
 
 def test_adam_does_not_depend_on_the_scale_of_the_gradient() -> None:
     p = problem("mlp")
-    scaled = Problem(p.model, p.inputs, p.targets, 1e3 * p.weights, p.fold, Ridge(700.0, 700.0))
+    scaled = QuadraticProblem(p.model, p.inputs, p.targets, 1e3 * p.weights, p.fold, Ridge(700.0, 700.0))
     a, b = (Adam(epochs=5, batch_size=5, learning_rate=0.01).solve(q).delta for q in (p, scaled))
     torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
     assert float(a.abs().max()) <= 15 * 0.01 * 1.5  # about the rate in each step
@@ -167,7 +167,7 @@ def test_every_epoch_can_be_resumed_bit_for_bit(solver: Stochastic) -> None:
         assert torch.equal(solver.solve(p, pre, kept[at], epoch=at).delta, whole.delta)
 
 
-def augmented_problem(views: str = "none") -> Problem:
+def augmented_problem(views: str = "none") -> QuadraticProblem:
     x, y = pictures(12, side=12)
     preprocess = Preprocess(size=8, resize=12, views=views)  # type: ignore[arg-type]
     fit = Fit(

@@ -31,9 +31,10 @@ from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels, averaged_kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import Problem, rows_of
+from lqf.linear.problem import QuadraticProblem, rows_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
 from lqf.utils.exactness import Level
 
@@ -48,7 +49,7 @@ class ByIteration:
     """Everything by conjugate gradients, started from the fitted solution."""
 
     rebuilt: Rebuilt
-    problem: Problem
+    problem: QuadraticProblem
     refit: Refit
     responses: Responses
     solution: Solution
@@ -64,9 +65,8 @@ class ByIteration:
         curvature = Iterate(fit.settings, None, fit.world, fit.progress).curvature(rebuilt.problem)
         refit = Refit(rebuilt, problem, curvature, tol)
         solution = refit.whole(rebuilt.fitted.delta.to(problem.targets))
-        responses = Responses(
-            problem, rebuilt.features, rebuilt.head.ridge, curvature, tol, refit.max_passes, fit.progress
-        )
+        schur = SchurComplement(problem, rebuilt.features, rebuilt.head.ridge, tf32=False)
+        responses = Responses(schur, curvature, tol, refit.max_passes, fit.progress)
         note = f"{FIXED_POINT}; relative residual {solution.certificate.relative_residual:.1e}"
         return cls(rebuilt, problem, refit, responses, solution, note)
 
@@ -238,6 +238,6 @@ class ByIteration:
         out = torch.zeros(len(side.features), self.problem.model.n_outputs, dtype=torch.float64)
         for rows, x in side.inputs.batches():
             with matmul_precision(fast=False):
-                z, jd = self.problem.model.apply(x, solution.delta)
+                z, jd = self.problem.model.jvp(x, solution.delta)
                 out[rows.cpu()] = (self.problem.model.base(z) + jd).double().cpu()
         return average_views(out, side.inputs.n_views)

@@ -18,7 +18,7 @@ from lqf.analysis.counterfactual import Change
 from lqf.analysis.method import FIXED_POINT, Answer
 from lqf.analysis.queries import Queries
 from lqf.analysis.refit import Refit
-from lqf.analysis.responses import Responses, columns, stack
+from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
 from lqf.curvature import Preconditioner, precondition
 from lqf.errors import LQFError
@@ -28,6 +28,7 @@ from lqf.linear.encoded import EncodedInputs
 from lqf.linear.model import with_one
 from lqf.linear.problem import rows_of
 from lqf.runtime.precision import matmul_precision
+from lqf.solvers.schur import SchurComplement, columns, stacked
 from lqf.solvers.solution import Certificate, Solution
 
 LARGEST = 0.98
@@ -46,12 +47,12 @@ class Factored(Responses):
         ridge = self.problem.ridge
         return self.blocks.head.solve(head[None], ridge.head)[0], self.blocks.body.solve(body, ridge.body)
 
-    def _some(self, side: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
+    def _some(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
         with matmul_precision(fast=False):
-            pulled = head_products.pull(columns(u), side.features).to(self.problem.targets).unflatten(0, (len(u), -1))
-            solved = [self.inverse(h, b) for h, b in zip(pulled, self._side_back(side, u), strict=True)]
-            out = head_products.apply(self.features, torch.cat([v for v, _ in solved]))  # (n, kC)
-            out = stack(out, len(u)) + self._forward(torch.stack([d for _, d in solved])).double()
+            heads = head_products.vjp(columns(u), asked.features).to(self.problem.targets).unflatten(0, (len(u), -1))
+            solved = [self.inverse(h, b) for h, b in zip(heads, self.asked_vjp(asked, u), strict=True)]
+            moved = self.problem.body_jvp(torch.stack([d for _, d in solved])).double()
+            out = stacked(head_products.jvp(self.features, torch.cat([v for v, _ in solved])), moved) + moved
         return out * self.problem.weights.double()[:, None], float("nan")
 
     def leverage(self, rows: Tensor) -> Tensor:
@@ -63,8 +64,8 @@ class Factored(Responses):
             for k in range(c):
                 u = torch.zeros(len(rows), c).to(self.problem.targets)
                 u[i, k] = 1
-                v, d = self.inverse((u.T @ z).to(u), model.body_adjoint(x, u, fold))
-                out.append((z @ v.T + model.body_apply(x, d, fold)).flatten().double())
+                v, d = self.inverse((u.T @ z).to(u), model.body_vjp(x, u, fold))
+                out.append((z @ v.T + model.body_jvp(x, d, fold)).flatten().double())
         block = torch.stack(out)
         return (block + block.T) / 2
 
@@ -93,7 +94,8 @@ class ByKFAC(ByIteration):
         delta = torch.cat([start.reshape(-1), fitted.delta.to(problem.targets)])
         proof = Certificate(float("nan"), float("nan"), 0, True, "as fitted")
         solution = Solution(delta, problem.ridge, "kfac", "estimated", proof)
-        responses = Factored(problem, rebuilt.features, rebuilt.head.ridge, None, 1.0, 0, fit.progress, blocks=blocks)
+        schur = SchurComplement(problem, rebuilt.features, rebuilt.head.ridge, tf32=False)
+        responses = Factored(schur, None, 1.0, 0, fit.progress, blocks=blocks)
         note = f"{FIXED_POINT}; K-FAC in place of H"
         return cls(rebuilt, problem, refit, responses, solution, note, "estimated")
 

@@ -12,7 +12,7 @@ from lqf.analysis.counterfactual import Change
 from lqf.curvature import KFAC
 from lqf.fitting.reopen import Rebuilt
 from lqf.kernels.ridge import KernelRidge
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.linear.targets import encode
 from lqf.solvers import PCG
 from lqf.solvers.solution import Solution
@@ -31,7 +31,7 @@ class Refit:
     """
 
     rebuilt: Rebuilt
-    problem: Problem
+    problem: QuadraticProblem
     curvature: KFAC | None
     tol: float
     max_passes: int = 200
@@ -61,20 +61,20 @@ class Refit:
         """Without some samples."""
         return self.changed(Change(dict.fromkeys(samples.tolist(), 0.0), {}), start)
 
-    def _solve(self, problem: Problem, head: KernelRidge, start: Tensor | None) -> Solution:
+    def _solve(self, problem: QuadraticProblem, head: KernelRidge, start: Tensor | None) -> Solution:
         solver = PCG(tol=self.tol, max_passes=self.max_passes)
         return solver.solve(problem, self.rebuilt.features, head, self.curvature, start, tf32=False)
 
 
-def body_of(problem: Problem, solution: Solution) -> Tensor:
+def body_of(problem: QuadraticProblem, solution: Solution) -> Tensor:
     """The body's part of a solution."""
     return problem.model.split(solution.delta)[1]
 
 
-def residuals_of(problem: Problem, solution: Solution, rows: Tensor) -> Tensor:
+def residuals_of(problem: QuadraticProblem, solution: Solution, rows: Tensor) -> Tensor:
     """e = t − f of some training rows, each through its own head, (k, C) in float64."""
     out = []
     for some in rows.split(problem.inputs.batch_size):
-        z, jd = problem.model.apply(problem.inputs.fetch(some), solution.delta, problem.fold[some])
+        z, jd = problem.model.jvp(problem.inputs.fetch(some), solution.delta, problem.fold[some])
         out.append((problem.targets[some] - problem.model.base(z, problem.fold[some]) - jd).double())
     return torch.cat(out)

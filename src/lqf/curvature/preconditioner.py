@@ -15,7 +15,7 @@ from lqf.curvature.kfac import KFAC, Piece, kfac
 from lqf.curvature.random_signs import random_signs
 from lqf.linear.layers import Tape
 from lqf.linear.model import with_one
-from lqf.linear.problem import Problem, subproblem
+from lqf.linear.problem import QuadraticProblem, subproblem
 from lqf.utils.progress import SILENT, Progress, Stage
 
 KFAC_SAMPLES, TRACE_SAMPLES, MOMENT_SAMPLES = 512, 128, 256
@@ -34,26 +34,26 @@ class Preconditioner:
     head: Kronecker
     body: KFAC
 
-    def solve(self, v: Tensor, problem: Problem) -> Tensor:
+    def solve(self, v: Tensor, problem: QuadraticProblem) -> Tensor:
         """P⁻¹ v with the ridge strengths of ``problem``."""
         head, body = problem.model.split(v)
         solved = self.head.solve(head[None], problem.ridge.head)[0]
         return torch.cat([solved.reshape(-1), self.body.solve(body, problem.ridge.body)])
 
-    def inverse_root(self, v: Tensor, problem: Problem) -> Tensor:
+    def inverse_root(self, v: Tensor, problem: QuadraticProblem) -> Tensor:
         """P^(−1/2) v."""
         head, body = problem.model.split(v)
         rooted = self.head.inverse_root(head[None], problem.ridge.head)[0]
         return torch.cat([rooted.reshape(-1), self.body.inverse_root(body, problem.ridge.body)])
 
 
-def precondition(problem: Problem, features: Tensor, **options: Any) -> Preconditioner:
+def precondition(problem: QuadraticProblem, features: Tensor, **options: Any) -> Preconditioner:
     """Head and body together, from the features (n, p) of all rows; options as of `body_curvature`."""
     return Preconditioner(head_block(problem, features), body_curvature(problem, **options))
 
 
 def body_curvature(
-    problem: Problem,
+    problem: QuadraticProblem,
     *,
     draws: int | None = 4,
     most_samples: int = KFAC_SAMPLES,
@@ -102,7 +102,7 @@ def spread(n: int, most: int) -> Tensor:
     return torch.arange(min(n, most)) * n // max(1, min(n, most))
 
 
-def head_block(problem: Problem, features: Tensor) -> Kronecker:
+def head_block(problem: QuadraticProblem, features: Tensor) -> Kronecker:
     """(Σ s z̃z̃ᵀ) ⊗ I_C."""
     gram = Gram()
     rows = with_one(features) * problem.weights.sqrt()[:, None].to(features)
@@ -113,7 +113,7 @@ def head_block(problem: Problem, features: Tensor) -> Kronecker:
 
 
 def _pieces(
-    problem: Problem, draws: int | None, seed: int, stage: Stage, traced: Tensor | None = None
+    problem: QuadraticProblem, draws: int | None, seed: int, stage: Stage, traced: Tensor | None = None
 ) -> Iterator[Piece]:
     """Batches with their draws (None: every output); the trace is to be measured on the samples ``traced``."""
     c, v = problem.model.n_outputs, problem.inputs.n_views

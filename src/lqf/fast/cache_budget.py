@@ -6,7 +6,7 @@ from torch import Tensor
 
 from lqf.fast.linearization import FastLinearization
 from lqf.linear.batch import COPIES, saved_bytes
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes
 
 KEPT_SHARE = 0.6
@@ -18,7 +18,7 @@ def room_for(free: int, pass_bytes: int) -> int:
     return max(0, min(int(KEPT_SHARE * free), free - COPIES * pass_bytes))
 
 
-def keep_activations(problem: Problem, exact: Problem) -> int:
+def keep_activations(problem: QuadraticProblem, exact: QuadraticProblem) -> int:
     """Keep the activations of the first batches; on a CPU, whose memory is small, of none.
 
     Args:
@@ -34,7 +34,7 @@ def keep_activations(problem: Problem, exact: Problem) -> int:
     return keep_within(problem, room_for(available_bytes(problem.targets.device), saved))
 
 
-def keep_within(problem: Problem, budget: int) -> int:
+def keep_within(problem: QuadraticProblem, budget: int) -> int:
     """The same within so many bytes, on any device."""
     body, inputs = problem.model.body, problem.inputs
     held: list[tuple[Tensor, Tensor]] = []
@@ -55,7 +55,7 @@ def keep_within(problem: Problem, budget: int) -> int:
     return sum(len(rows) for rows, _ in held)
 
 
-def release_activations(problem: Problem) -> None:
+def release_activations(problem: QuadraticProblem) -> None:
     """Give up what is kept."""
     if isinstance(problem.model.body, FastLinearization):
         problem.model.body.forget()

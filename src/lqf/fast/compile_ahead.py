@@ -19,7 +19,7 @@ from torch import nn
 from lqf.fast.ops.depthwise import window_of
 from lqf.fast.ops.norm import Act, act_of
 from lqf.fast.triton.depthwise import tile, weight_tile
-from lqf.fast.triton.norm import KINDS, PULL_TILES, TILES
+from lqf.fast.triton.norm import KINDS, TILES, VJP_TILES
 
 WORKERS = 8
 MULTIPLE = 64
@@ -53,7 +53,7 @@ def launches(acts: Sequence[str], types: Sequence[torch.dtype]) -> Iterator[tupl
         for shape in TILES:
             given = (True, skip, skip, True, True)
             yield "tangent", (*[t] * 5, *[f32] * 6, 1e-5, *sizes, *given, kind, *shape)
-        yield "pull", (*[t] * 5, *[f32] * 5, 1e-5, *sizes, skip, kind, *PULL_TILES[skip])
+        yield "vjp", (*[t] * 5, *[f32] * 5, 1e-5, *sizes, skip, kind, *VJP_TILES[skip])
 
 
 def depthwise_launches(module: nn.Module, types: Sequence[torch.dtype]) -> Iterator[tuple[str, tuple[Any, ...]]]:

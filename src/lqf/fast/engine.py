@@ -15,7 +15,7 @@ from lqf.fast.compile_ahead import compile_ahead
 from lqf.linear.batch import even_rows
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.settings import Settings
 
 COMPILATION_PAYS = 300.0
@@ -50,11 +50,11 @@ class Engine:
         if self.example.is_cuda:
             compile_ahead(self.body.module, tuple(dict.fromkeys((self.example.dtype, self.dtype))))
 
-    def measured(self, problem: Problem) -> Problem:
+    def measured(self, problem: QuadraticProblem) -> QuadraticProblem:
         """The same problem in the same floating-point type, for a few exact residuals."""
         return problem.with_body(self.exact)
 
-    def fast(self, problem: Problem, *, compiled: bool = False) -> Problem:
+    def fast(self, problem: QuadraticProblem, *, compiled: bool = False) -> QuadraticProblem:
         """The same problem with faster passes, for many products; of a narrow type twice as many rows at a time."""
         body = self._compiled if compiled else self._eager
         return replace(problem.with_body(body), inputs=self._batched(problem.inputs))

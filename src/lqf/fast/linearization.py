@@ -30,7 +30,7 @@ from lqf.linear.linearize import Linearization
 
 LARGEST_COTANGENT = 4.0
 """Size to which cotangents are scaled in float16: gradients of a batch then stay far from both ends of its range."""
-RETREAT, RETREATS = 2.0**-5, 3
+RESCALE, RESCALES = 2.0**-5, 3
 """Where they do not, both kinds of products are made smaller by this factor, so many times at most."""
 
 
@@ -81,7 +81,7 @@ class FastLinearization(Linearization):
         forward, backward = _loosely(self.forward_pass), _loosely(self.backward_pass)
         if compiled:
             forward = Captured(_loosely(self._compilable_jvp), say)
-            backward = Captured(_loosely(self._compilable_pull), say, otherwise=backward)
+            backward = Captured(_loosely(self._compilable_vjp), say, otherwise=backward)
         self._kept: dict[int, KeptBatch] = {}
         self._shared: Shared | None = None
         self._compiled, self._keeps = compiled, not compiled
@@ -110,22 +110,22 @@ class FastLinearization(Linearization):
             z, dz = kept.forward() if kept else self._passes[0](self._padded(self._cast(x)))
         return z[: len(x)].to(x.dtype), dz[: len(x)].to(x.dtype) / scale
 
-    def pull(self, x: Tensor, u: Tensor) -> Tensor:
+    def vjp(self, x: Tensor, u: Tensor) -> Tensor:
         """J(x)ᵀ·u for u (B, O), summed over the batch, (D,)."""
         scale = self._scale(u, LARGEST_COTANGENT, torch.amax)
         kept, narrow = self._kept.get(id(x)), self._padded((u * scale).to(self.dtype))
         (grads,) = kept.backward(narrow) if kept else self._passes[1](self._padded(self._cast(x)), narrow)
         return grads.to(u.dtype) / scale
 
-    def vjp(self, x: Tensor, cotangent: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def value_and_vjp(self, x: Tensor, cotangent: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """z(x; w0), (B, O), and J(x)ᵀ·u with u = cotangent(z), summed over the batch, (D,)."""
         z = self.value(x)
-        return z, self.pull(x, cotangent(z))
+        return z, self.vjp(x, cotangent(z))
 
     def fused(self, x: Tensor, v: Tensor, cotangent: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """J·v and then Jᵀ·u with u = cotangent(z, J·v); two passes, each recorded by itself."""
         z, dz = self.jvp(x, v)
-        return dz, self.pull(x, cotangent(z, dz))
+        return dz, self.vjp(x, cotangent(z, dz))
 
     def keep(self, x: Tensor) -> int:
         """Keep the primal of a batch: products with this very tensor are then free of it.
@@ -151,11 +151,11 @@ class FastLinearization(Linearization):
         """Give up all that is kept."""
         self._kept, self._shared = {}, None
 
-    def retreat(self) -> bool:
+    def rescale(self) -> bool:
         """Scale tangents and cotangents down, if they are float16 and it has not been done too often."""
-        if self.dtype != torch.float16 or self._room <= RETREAT**RETREATS:
+        if self.dtype != torch.float16 or self._room <= RESCALE**RESCALES:
             return False
-        self._room *= RETREAT
+        self._room *= RESCALE
         return True
 
     # --- the passes, eager and for the compiler -----------------------------------------------------------------------
@@ -181,7 +181,7 @@ class FastLinearization(Linearization):
         tangents = narrowed(self.layout, weights, v, self.dtype)
         return jvp(lambda w: self.call(w, x), (weights,), (tangents,))  # type: ignore[return-value]
 
-    def _compilable_pull(self, x: Tensor, u: Tensor) -> tuple[Tensor]:
+    def _compilable_vjp(self, x: Tensor, u: Tensor) -> tuple[Tensor]:
         grads = vjp(lambda w: self.call(w, x), self.weights())[1](u)[0]
         return (self.layout.flatten(grads[n].to(self._wide) for n in self.layout.names),)
 

@@ -11,7 +11,7 @@ from lqf.curvature import KFAC, Preconditioner, body_curvature, precondition
 from lqf.fitting.checkpoint import Checkpoint
 from lqf.fitting.resuming import State, keeper
 from lqf.kernels.ridge import KernelRidge
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.distributed import World
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
@@ -36,14 +36,14 @@ class Iterate:
     world: World
     progress: Progress
 
-    def curvature(self, problem: Problem) -> KFAC | None:
+    def curvature(self, problem: QuadraticProblem) -> KFAC | None:
         """The body's K-FAC, for PCG; None where it was not wanted."""
         if self.settings.preconditioner != "kfac":
             return None
         with matmul_precision(fast=True):
             return body_curvature(problem, **self._options())
 
-    def preconditioner(self, problem: Problem, features: Tensor) -> Preconditioner | None:
+    def preconditioner(self, problem: QuadraticProblem, features: Tensor) -> Preconditioner | None:
         """K-FAC of head and body, for SGD; Adam needs none."""
         if self.settings.solver != "sgd":
             return None
@@ -52,8 +52,8 @@ class Iterate:
 
     def pcg(
         self,
-        measured: Problem,
-        fast: Problem,
+        measured: QuadraticProblem,
+        fast: QuadraticProblem,
         features: Tensor,
         head: KernelRidge,
         kfac: KFAC | None,
@@ -78,7 +78,9 @@ class Iterate:
             progress=self.progress,
         )
 
-    def stochastic(self, problem: Problem, preconditioner: Preconditioner | None, state: State | None) -> Solution:
+    def stochastic(
+        self, problem: QuadraticProblem, preconditioner: Preconditioner | None, state: State | None
+    ) -> Solution:
         """SGD or Adam."""
         s, kind = self.settings, SGD if self.settings.solver == "sgd" else Adam
         rate: dict[str, Any] = {} if s.learning_rate is None else {"learning_rate": s.learning_rate}

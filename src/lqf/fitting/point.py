@@ -124,8 +124,8 @@ def class_means(head: Head, keep: Tensor) -> Tensor:
     share = member / member.sum(0).clamp_min(torch.finfo(s.dtype).tiny)  # (n, classes): columns add up to 1, or to 0
     present = (share.sum(0) > 0).to(share)
     a = share[:, :1] - share[:, 1:] if one else present * (share - share.sum(1, keepdim=True) / present.sum())
-    w = head_products.pull(a, head.features)
-    out = head_products.apply(head.features, w)
+    w = head_products.vjp(a, head.features)
+    out = head_products.jvp(head.features, w)
     total = s.sum()
     centre, target = (s * out).sum(0) / total, (s * r).sum(0) / total
     scale = (s * (out - centre) * (r - target)).sum() / (s * (out - centre).square()).sum().clamp_min(1e-300)

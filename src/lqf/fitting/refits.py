@@ -18,12 +18,12 @@ from torch import Tensor
 from lqf.curvature import KFAC
 from lqf.fitting.point import Point
 from lqf.kernels.ridge import KernelRidge
-from lqf.linear.problem import Problem, rows_of, subproblem, without_weight
+from lqf.linear.problem import QuadraticProblem, rows_of, subproblem, without_weight
 from lqf.solvers import Head
-from lqf.solvers.cg import conjugate_gradients
-from lqf.solvers.pcg import COHERENCE
+from lqf.solvers.block_cg import conjugate_gradients
+from lqf.solvers.pcg import body_preconditioner
 from lqf.solvers.planner import ENOUGH, MASKED, REFIT_PRODUCTS
-from lqf.solvers.schur import Reduced
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import norm
 from lqf.utils.progress import SILENT, Progress
 
@@ -45,7 +45,7 @@ class Refits:
         preconditioner: the whole problem's; it only decides how soon a refit is good.
     """
 
-    problem: Problem
+    problem: QuadraticProblem
     head: Head
     point: Callable[[Head, Tensor], Point]
     preconditioner: KFAC | None
@@ -69,7 +69,7 @@ class Refits:
         out[fold.to(out.device) >= folds] = torch.nan
         return out
 
-    def _fitted(self, fold: Tensor, left_out: Tensor) -> tuple[Problem, Tensor]:
+    def _fitted(self, fold: Tensor, left_out: Tensor) -> tuple[QuadraticProblem, Tensor]:
         rows = (~left_out).nonzero()[:, 0].to(self.problem.targets.device)
         head = self.head.of(*(t[rows.to(t.device)] for t in self._head_rows()))
         _, renumbered = torch.unique(fold[rows.cpu()], return_inverse=True)
@@ -86,28 +86,28 @@ class Refits:
         part = replace(part, model=model, fold=fold)
         return part, self._solved(part, features, ridge)
 
-    def _solved(self, part: Problem, features: Tensor, ridge: KernelRidge) -> Tensor:
-        reduced, damping = Reduced(part, features, ridge), part.ridge.body / COHERENCE
-        b = reduced.rhs()
+    def _solved(self, part: QuadraticProblem, features: Tensor, ridge: KernelRidge) -> Tensor:
+        schur = SchurComplement(part, features, ridge)
+        b = schur.rhs()
         reached = conjugate_gradients(
-            reduced,
-            lambda v: v if self.preconditioner is None else self.preconditioner.solve(v, damping),
-            part.zero_body(),
-            b,
-            norm(b),
+            schur,
+            body_preconditioner(self.preconditioner, part.ridge.body),
+            part.zero_body()[None],
+            b[None],
+            torch.tensor([norm(b)], dtype=torch.float64, device=b.device),
             tol=1e-9,
             max_passes=REFIT_PRODUCTS,
             refresh=REFIT_PRODUCTS + 1,
             agree=part.inputs.world.agree,
             certify=False,
         )
-        return reduced.complete(reached.x)[0]
+        return schur.complete(reached.x[0])[0]
 
-    def _predict(self, part: Problem, delta: Tensor, left_out: Tensor, out: Tensor) -> None:
+    def _predict(self, part: QuadraticProblem, delta: Tensor, left_out: Tensor, out: Tensor) -> None:
         samples = self._samples(left_out)
         rows = rows_of(self.problem, samples)
         for index, x in self.problem.inputs.take(samples).batches():
-            z, jd = part.model.apply(x, delta)
+            z, jd = part.model.jvp(x, delta)
             out[rows[index]] = part.model.base(z) + jd
 
     def _head_rows(self) -> tuple[Tensor, ...]:

@@ -212,7 +212,7 @@ class Journey(Stages):
         inputs.batch_size = self.inputs.batch_size
         out = torch.zeros(len(inputs), model.n_outputs, dtype=self.dtype, device=self.device)
         for rows, x in inputs.batches():
-            z, jd = model.apply(x, delta)
+            z, jd = model.jvp(x, delta)
             out[rows] = model.base(z) + jd
         return self.world.sum_(out)
 

@@ -12,7 +12,7 @@ from lqf.errors import LQFError
 from lqf.fitting.fitted_model import Fitted
 from lqf.fitting.pipeline import Fit
 from lqf.linear.inputs import Inputs
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.settings import Settings
 from lqf.solvers import Head
 from lqf.utils.progress import SILENT, Progress
@@ -34,7 +34,7 @@ class Rebuilt:
     fit: Fit
     features: Tensor
     head: Head
-    problem: Problem
+    problem: QuadraticProblem
 
     @classmethod
     def of(

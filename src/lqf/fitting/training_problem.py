@@ -25,7 +25,7 @@ from lqf.fitting.select_ridge import Choice
 from lqf.kernels.tangent import Kernels, averaged_kernels, exact_kernels
 from lqf.linear.inputs import average_views
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers import Dense, Head
 from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
@@ -45,7 +45,7 @@ class Outline:
 
     pooled: Pooled
     point: Point
-    problem: Problem
+    problem: QuadraticProblem
     plan: Plan
 
 
@@ -68,7 +68,7 @@ class Solved:
 
     outline: Outline
     solution: Solution
-    fast: Problem | None = None
+    fast: QuadraticProblem | None = None
     kfac: KFAC | None = None
 
     def release(self) -> None:
@@ -94,12 +94,12 @@ class Stages(Featured):
         labels = self.rows.labels.repeat_interleave(self.images.n_views)
         return stratified_folds(self.rows.groups, labels, seed=self.settings.seed)
 
-    def problem(self, point: Point) -> Problem:
+    def problem(self, point: Point) -> QuadraticProblem:
         """The quadratic problem, still without ridge strengths."""
         heads = self.world.spread_(point.heads.to(device=self.device, dtype=self.dtype))
         model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.rows.constant)
         fold = point.fold.to(self.device)
-        return Problem(
+        return QuadraticProblem(
             model,
             self.inputs,
             self.rows.targets.to(self.dtype),
@@ -108,7 +108,7 @@ class Stages(Featured):
             Ridge(1.0, 1.0),
         )
 
-    def plan(self, problem: Problem) -> Plan:
+    def plan(self, problem: QuadraticProblem) -> Plan:
         """Solver and cost, by timing this process."""
         draws = draws_for(self.settings.draws, len(self.images))
         fast, exact = self.engine.fast(problem), self.engine.measured(problem)
@@ -116,7 +116,7 @@ class Stages(Featured):
         refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
         return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
 
-    def kernels(self, problem: Problem, features: Tensor, chosen: Plan) -> Kernels:
+    def kernels(self, problem: QuadraticProblem, features: Tensor, chosen: Plan) -> Kernels:
         """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
         if chosen.solver == "dense":
             budget = chosen.jacobian_bytes
@@ -201,7 +201,7 @@ class Stages(Featured):
                 return None
             return from_kernels(ready.kernels, ready.choice, self.rows, self.loo_bias(ready))
 
-    def refits(self, fast: Problem, head: Head, mu: float, kfac: KFAC | None, *, every: bool) -> LeaveOneOut:
+    def refits(self, fast: QuadraticProblem, head: Head, mu: float, kfac: KFAC | None, *, every: bool) -> LeaveOneOut:
         """Out-of-sample outputs from a model without each fold, or without each of the first few.
 
         Args:

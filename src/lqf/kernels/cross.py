@@ -14,7 +14,7 @@ from lqf.linear import head_products
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.layers import Tape
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.progress import SILENT, Progress
@@ -33,7 +33,7 @@ def head_cross(features: Tensor, training: Tensor) -> Tensor:
 
 
 def body_cross(
-    problem: Problem,
+    problem: QuadraticProblem,
     queries: Inputs,
     signs: Tensor | None = None,
     *,
@@ -80,7 +80,7 @@ def body_cross(
 
 
 def averaged_cross(
-    problem: Problem,
+    problem: QuadraticProblem,
     features: Tensor,
     side: EncodedInputs,
     signs: Tensor,

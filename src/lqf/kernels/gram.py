@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lqf.linear.batch import pass_bytes
 from lqf.linear.layers import Layer, NormLayer, Tape, in_groups
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.progress import SILENT, Progress
@@ -86,7 +86,7 @@ def grouped(items: list[Part], budget: int) -> Iterator[list[Part]]:
 
 
 def body_kernel(
-    problem: Problem,
+    problem: QuadraticProblem,
     cotangents: Cotangents,
     per_row: int,
     *,
@@ -240,12 +240,12 @@ def add_gram(
                     kernel[b : b + tile, a : a + tile] += scale * block.T
 
 
-def every_output(problem: Problem) -> Cotangents:
+def every_output(problem: QuadraticProblem) -> Cotangents:
     """Cotangents of all C outputs of each row."""
     return combined(problem, torch.eye(problem.model.n_outputs).to(problem.targets))
 
 
-def combined(problem: Problem, us: Tensor, *, mean_head: bool = False) -> Cotangents:
+def combined(problem: QuadraticProblem, us: Tensor, *, mean_head: bool = False) -> Cotangents:
     """Cotangents of the sums ``us`` (R, C) of the outputs of each row, through its own head or the mean of all."""
     model = problem.model
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from lqf.kernels.gram import body_kernel, combined, every_output
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import head_products
-from lqf.linear.problem import Problem, rows_of, subproblem
+from lqf.linear.problem import QuadraticProblem, rows_of, subproblem
 from lqf.utils.progress import SILENT, Progress
 
 RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -75,7 +75,7 @@ class Kernels:
 
 
 def exact_kernels(
-    problem: Problem, features: Tensor, groups: Tensor, *, budget: int, progress: Progress = SILENT
+    problem: QuadraticProblem, features: Tensor, groups: Tensor, *, budget: int, progress: Progress = SILENT
 ) -> Kernels:
     """The dense dual's matrices: (z̃_i·z̃_j)·[c = d] for the head, inner products of all gradients for the body."""
     c, head = problem.model.n_outputs, head_products.gram(features)
@@ -86,7 +86,7 @@ def exact_kernels(
 
 
 def averaged_kernels(
-    problem: Problem,
+    problem: QuadraticProblem,
     features: Tensor,
     groups: Tensor,
     *,

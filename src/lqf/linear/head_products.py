@@ -19,7 +19,7 @@ def gram(z: Tensor) -> Tensor:
     return out
 
 
-def pull(a: Tensor, z: Tensor) -> Tensor:
+def vjp(a: Tensor, z: Tensor) -> Tensor:
     """aᵀz̃ (C, p+1) for a (n, C)."""
     a = a.to(device=z.device, dtype=torch.float64)
     out = a.new_empty(a.shape[1], z.shape[1] + 1)
@@ -29,7 +29,7 @@ def pull(a: Tensor, z: Tensor) -> Tensor:
     return out
 
 
-def apply(z: Tensor, v: Tensor) -> Tensor:
+def jvp(z: Tensor, v: Tensor) -> Tensor:
     """z̃vᵀ (n, C) for v (C, p+1)."""
     v = v.to(device=z.device, dtype=torch.float64)
     out = v[:, -1].expand(len(z), -1).clone()

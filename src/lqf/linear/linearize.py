@@ -111,15 +111,15 @@ class Linearization:
         with torch.no_grad():
             return self._dual(self.weights(), self.layout.views(v), x)
 
-    def vjp(self, x: Tensor, cotangent: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def value_and_vjp(self, x: Tensor, cotangent: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """z(x; w0), (B, O), and J(x)ᵀ·u with u = cotangent(z), summed over the batch, (D,)."""
         weights = {n: w.requires_grad_() for n, w in self.weights().items()}
         z = self.call(weights, x)
-        return z.detach(), self._pull(z, weights, cotangent(z.detach()))
+        return z.detach(), self._vjp(z, weights, cotangent(z.detach()))
 
-    def pull(self, x: Tensor, u: Tensor) -> Tensor:
+    def vjp(self, x: Tensor, u: Tensor) -> Tensor:
         """J(x)ᵀ·u for u (B, O), summed over the batch, (D,)."""
-        return self.vjp(x, lambda _: u)[1]
+        return self.value_and_vjp(x, lambda _: u)[1]
 
     def fused(self, x: Tensor, v: Tensor, cotangent: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """J·v and then Jᵀ·u with u = cotangent(z, J·v), from one shared forward pass of the primal.
@@ -133,9 +133,9 @@ class Linearization:
         weights = {n: w.requires_grad_() for n, w in self.weights().items()}
         z, dz = self._dual(weights, self.layout.views(v), x)
         dz = dz.detach()
-        return dz, self._pull(z, weights, cotangent(z.detach(), dz))
+        return dz, self._vjp(z, weights, cotangent(z.detach(), dz))
 
-    def retreat(self) -> bool:
+    def rescale(self) -> bool:
         """Make the products of a narrow floating-point type smaller, where they have left its range and can be."""
         return False
 
@@ -154,7 +154,7 @@ class Linearization:
             z, dz = fwd.unpack_dual(out)
         return z, torch.zeros_like(z) if dz is None else dz
 
-    def _pull(self, z: Tensor, weights: dict[str, Tensor], u: Tensor) -> Tensor:
+    def _vjp(self, z: Tensor, weights: dict[str, Tensor], u: Tensor) -> Tensor:
         if not weights:
             return z.new_zeros(0)
         grads = torch.autograd.grad(z, list(weights.values()), u, materialize_grads=True, allow_unused=True)

@@ -63,21 +63,21 @@ class LinearModel:
         head, body = delta[: self.head_size], delta[self.head_size :]
         return head.view(self.n_outputs, -1), body
 
-    def apply(self, x: Tensor, delta: Tensor, fold: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def jvp(self, x: Tensor, delta: Tensor, fold: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Features z (B, p) and Jδ (B, C)."""
         v, body = self.split(delta)
         z, dz = self.body.jvp(x, body)
         return z, self._outputs(z, dz, v, fold)
 
-    def body_apply(self, x: Tensor, body: Tensor, fold: Tensor | None = None) -> Tensor:
+    def body_jvp(self, x: Tensor, body: Tensor, fold: Tensor | None = None) -> Tensor:
         """W J_z v (B, C): the outputs' change by a change v of the body alone."""
         return self._through(self.heads[..., :-1], self.body.jvp(x, body)[1], fold)
 
-    def body_adjoint(self, x: Tensor, u: Tensor, fold: Tensor | None = None) -> Tensor:
+    def body_vjp(self, x: Tensor, u: Tensor, fold: Tensor | None = None) -> Tensor:
         """The body's part of Jᵀu for u (B, C), summed over the batch: (D,)."""
-        return self.body.pull(x, self.to_features(u, fold))
+        return self.body.vjp(x, self.to_features(u, fold))
 
-    def adjoint(self, x: Tensor, u: Callable[[Tensor], Tensor], fold: Tensor | None = None) -> Tensor:
+    def vjp(self, x: Tensor, u: Callable[[Tensor], Tensor], fold: Tensor | None = None) -> Tensor:
         """Jᵀu for u = u(z) of shape (B, C), summed over the batch: (size,)."""
         kept: list[Tensor] = []
 
@@ -86,7 +86,7 @@ class LinearModel:
             kept.append(uz.T @ with_one(z))
             return self.to_features(uz, fold)
 
-        _, grad_body = self.body.vjp(x, at_features)
+        _, grad_body = self.body.value_and_vjp(x, at_features)
         return torch.cat([kept[0].reshape(-1), grad_body])
 
     def fused(

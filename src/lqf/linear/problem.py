@@ -30,7 +30,7 @@ class Ridge:
 
 
 @dataclass(frozen=True)
-class Problem:
+class QuadraticProblem:
     """min_δ L(δ) for a linear model and a training set.
 
     Attributes:
@@ -49,11 +49,11 @@ class Problem:
     fold: Tensor
     ridge: Ridge
 
-    def with_ridge(self, ridge: Ridge) -> Problem:
+    def with_ridge(self, ridge: Ridge) -> QuadraticProblem:
         """The same data and model with other ridge strengths."""
         return replace(self, ridge=ridge)
 
-    def with_body(self, body: Linearization) -> Problem:
+    def with_body(self, body: Linearization) -> QuadraticProblem:
         """The same problem with its Jacobian computed in another way."""
         return replace(self, model=replace(self.model, body=body))
 
@@ -70,7 +70,7 @@ class Problem:
         """The body's part of `zero`."""
         return self.zero()[self.model.head_size :]
 
-    def shrink(self, delta: Tensor) -> Tensor:
+    def penalty_gradient(self, delta: Tensor) -> Tensor:
         """Mδ."""
         h = self.model.head_size
         return torch.cat([self.ridge.head * delta[:h], self.ridge.body * delta[h:]])
@@ -83,7 +83,7 @@ class Problem:
         """b = Σ s_i J_iᵀ r_i."""
         out = self.zero()
         for rows, x in self.inputs.batches():
-            out += self.model.adjoint(x, self._weighted_initial(rows), self.fold[rows])
+            out += self.model.vjp(x, self._weighted_initial(rows), self.fold[rows])
         return self._sum(out)
 
     def product(self, v: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class Problem:
         out = self.zero()
         for rows, x in self.inputs.batches():
             out += self.model.fused(x, v, self._weighted(rows), self.fold[rows])[1]
-        return self._sum(out).add_(self.shrink(v))
+        return self._sum(out).add_(self.penalty_gradient(v))
 
     def negative_gradient(self, delta: Tensor) -> Tensor:
         """b − Hδ from the data's own residuals (no cancellation against a stored b), one pass."""
@@ -110,43 +110,49 @@ class Problem:
 
         for rows, x in self.inputs.batches():
             out += self.model.fused(x, delta, cotangent(rows), self.fold[rows])[1]
-        return self._sum(out).sub_(self.shrink(delta)), self._sum(e)
+        return self._sum(out).sub_(self.penalty_gradient(delta)), self._sum(e)
 
     def batch_negative_gradient(self, rows: Tensor, x: Tensor, delta: Tensor) -> Tensor:
         """Σ s_i J_iᵀ(r_i − J_i δ) over some rows, whose inputs x may be augmented; without the ridge term."""
         s = self.weights[rows, None]
         return self.model.fused(x, delta, lambda z, jd: s * (self._initial(rows, z) - jd), self.fold[rows])[1]
 
-    def back(self, u: Tensor) -> Tensor:
+    def from_dual(self, u: Tensor) -> Tensor:
         """M⁻¹ Jᵀ u for u (n, C), one pass."""
         out = self.zero()
         for rows, x in self.inputs.batches():
-            out += self.model.adjoint(x, constant(u[rows]), self.fold[rows])
+            out += self.model.vjp(x, constant(u[rows]), self.fold[rows])
         self._sum(out)
         h = self.model.head_size
         out[:h] /= self.ridge.head
         out[h:] /= self.ridge.body
         return out
 
-    def body_forward(self, v: Tensor) -> Tensor:
-        """J_i v of all rows for a body v (D,), (n, C), by a forward-mode pass."""
-        out = torch.zeros_like(self.targets)
+    def body_jvp(self, v: Tensor) -> Tensor:
+        """J_i v of all rows, (n, C), for a body v (D,), by a forward-mode pass; (k, n, C) for several (k, D), which share
+        every batch.
+        """
+        many = v.view(-1, v.shape[-1])
+        out = self.targets.new_zeros(len(many), *self.targets.shape)
         for rows, x in self.inputs.batches():
-            out[rows] = self.model.body_apply(x, v, self.fold[rows])
-        return self._sum(out)
+            for k, one in enumerate(many):
+                out[k, rows] = self.model.body_jvp(x, one, self.fold[rows])
+        return self._sum(out).view(*v.shape[:-1], *self.targets.shape)
 
-    def body_back(self, u: Tensor) -> Tensor:
-        """The body's part of Jᵀu for u (n, C), (D,), one pass."""
-        out = self.zero_body()
+    def body_vjp(self, u: Tensor) -> Tensor:
+        """The body's part of Jᵀu, (D,), for u (n, C), one pass; (k, D) for several (k, n, C), which share every batch."""
+        many = u.view(-1, *self.targets.shape)
+        out = u.new_zeros(len(many), self.model.body.size)
         for rows, x in self.inputs.batches():
-            out += self.model.body_adjoint(x, u[rows], self.fold[rows])
-        return self._sum(out)
+            for k, one in enumerate(many):
+                out[k] += self.model.body_vjp(x, one[rows], self.fold[rows])
+        return self._sum(out).view(*u.shape[:-2], -1)
 
     def residuals(self, delta: Tensor) -> Tensor:
         """e_i = r_i − J_i δ for all rows, (n, C), by a forward pass."""
         e = torch.zeros_like(self.targets)
         for rows, x in self.inputs.batches():
-            z, jd = self.model.apply(x, delta, self.fold[rows])
+            z, jd = self.model.jvp(x, delta, self.fold[rows])
             e[rows] = self._initial(rows, z) - jd
         return self._sum(e)
 
@@ -154,7 +160,7 @@ class Problem:
         """L(δ), in float64."""
         e = self.residuals(delta).double()
         fit = (self.weights.double()[:, None] * e.square()).sum()
-        return float(0.5 * fit + 0.5 * (delta.double() * self.shrink(delta).double()).sum())
+        return float(0.5 * fit + 0.5 * (delta.double() * self.penalty_gradient(delta).double()).sum())
 
     def _sum(self, out: Tensor) -> Tensor:
         """Over all processes, in place; rows of other processes are zero."""
@@ -172,7 +178,7 @@ class Problem:
         return self.targets[rows] - self.model.base(z, self.fold[rows])
 
 
-def subproblem(problem: Problem, samples: Tensor) -> Problem:
+def subproblem(problem: QuadraticProblem, samples: Tensor) -> QuadraticProblem:
     """The same problem over some of the samples, with all of their views."""
     rows = rows_of(problem, samples)
     return replace(
@@ -184,12 +190,12 @@ def subproblem(problem: Problem, samples: Tensor) -> Problem:
     )
 
 
-def without_weight(problem: Problem, rows: Tensor) -> Problem:
+def without_weight(problem: QuadraticProblem, rows: Tensor) -> QuadraticProblem:
     """The same problem with weight on these rows alone; every row is still passed over."""
     return replace(problem, weights=torch.zeros_like(problem.weights).index_copy_(0, rows, problem.weights[rows]))
 
 
-def rows_of(problem: Problem, samples: Tensor) -> Tensor:
+def rows_of(problem: QuadraticProblem, samples: Tensor) -> Tensor:
     """Row numbers of all views of some samples."""
     v = problem.inputs.n_views
     return (samples[:, None] * v + torch.arange(v)).flatten().to(problem.targets.device)

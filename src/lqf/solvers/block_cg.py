@@ -1,70 +1,151 @@
-"""Conjugate gradients for several right-hand sides side by side: each pass over the data serves all of them."""
+"""Conjugate gradients, for one or several right-hand sides of a positive definite operator applied by passes over the
+data; each pass serves all of them.
+
+Products may be fast and slightly wrong. Every ``refresh`` steps, and before it stops, the running residual is replaced
+by the true one, so that what is reported is measured and errors cannot accumulate: iterative refinement that keeps its
+search direction. Inner products are in float64. The direction update is the flexible (Polak–Ribière) one, which
+tolerates the inconsistency between a fast product and a true residual.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from lqf.errors import ProcessLost
+from lqf.solvers.solution import Step
 from lqf.utils.progress import SILENT, Progress
 
 
-def solve_many(
-    product: Callable[[Tensor], Tensor],
+class Operator(Protocol):
+    """A x_j = b_j for k right-hand sides; a product and a true residual cost one pass each."""
+
+    def product(self, v: Tensor) -> Tensor:
+        """A v_j (m, D) for the rows of v, possibly in a fast precision."""
+        ...
+
+    def residual(self, x: Tensor, which: Tensor) -> Tensor:
+        """b_j − A x_j (m, D) exactly, for the right-hand sides ``which`` (m,).
+
+        Where many processes run the iteration, x (m, D) is made the same on all of them, in place.
+        """
+        ...
+
+
+class Keep(Protocol):
+    """Called with every new iterate (k, D) and the passes so far; ``last`` when the solve is being interrupted."""
+
+    def __call__(self, x: Tensor, passes: int, last: bool = False) -> None:
+        """Keep it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Where the iteration ended: x (k, D), its true residuals (k, D), passes made, and the way there."""
+
+    x: Tensor
+    r: Tensor
+    passes: int
+    history: tuple[Step, ...]
+
+
+def conjugate_gradients(
+    operator: Operator,
     precondition: Callable[[Tensor], Tensor],
-    b: Tensor,
+    x: Tensor,
+    r: Tensor,
+    size: Tensor,
     *,
     tol: float,
-    max_products: int,
+    max_passes: int,
+    passes: int = 0,
     refresh: int = 20,
-    exact: Callable[[Tensor], Tensor] | None = None,
-    size: Tensor | None = None,
+    is_true: bool = True,
+    keep: Keep | None = None,
     progress: Progress = SILENT,
-) -> tuple[Tensor, Tensor]:
-    """X with A x_j = b_j for the rows of b (k, D), and the true relative residuals ‖b_j − A x_j‖/‖b_j‖ (k,).
+    agree: Callable[[float], float] = float,
+    certify: bool = True,
+) -> Reached:
+    """Reduce ‖b_j − A x_j‖/size_j to ``tol`` within ``max_passes``; a right-hand side that is there leaves the passes.
 
-    ``size`` (k,) takes the place of ‖b_j‖.
-
-    ``product`` and ``precondition`` act on the rows of a matrix. A row that has reached ``tol`` leaves the passes. True
-    residuals, by ``exact`` where products are quick and slightly wrong, replace the running ones every ``refresh``
-    products and at the end; inner products are in float64.
+    Args:
+        operator: A and the right-hand sides.
+        precondition: acts on the rows of a matrix.
+        x: (k, D) iterates to begin with.
+        r: (k, D) their residuals.
+        size: (k,) what residuals are relative to, usually ‖b_j‖.
+        tol: relative residual to reach.
+        max_passes: products and true residuals, at most.
+        passes: that were made before.
+        refresh: steps after which true residuals replace the running ones.
+        is_true: whether ``r`` was measured exactly; what is returned is, except without ``certify``.
+        keep: e.g. writes checkpoints.
+        progress: where to report.
+        agree: makes many processes that run this side by side take the same number.
+        certify: measure the last residuals where they are not true yet.
     """
-    measure = exact or product
-    known = torch.zeros(len(b), dtype=torch.bool, device=b.device)  # whose residual is the true one
-    x, r = torch.zeros_like(b), b.clone()
-    size = (_norms(b) if size is None else size).clamp_min(1e-300)
-    p, r_old, rz_old = torch.zeros_like(b), torch.zeros_like(b), torch.ones_like(size)
-    fresh, products = torch.ones_like(known), 0
-    with progress.stage("solving", total=max_products, unit="passes") as stage:
-        while products < max_products:
-            on = (_norms(r) > tol * size).nonzero()[:, 0]
-            if not len(on):
-                break
-            z = precondition(r[on])
-            rz = _dots(r[on], z)
-            beta = ((rz - _dots(r_old[on], z)) / rz_old[on]).clamp_min(0)
-            beta = torch.where(fresh[on], torch.zeros_like(beta), beta)
-            p[on] = z + beta[:, None].to(z) * p[on]
-            r_old[on], rz_old[on], fresh[on] = r[on], rz, False
-            ap = product(p[on])
-            step = (_dots(r[on], p[on]) / _dots(p[on], ap))[:, None].to(x)
-            x[on], r[on] = x[on] + step * p[on], r[on] - step * ap
-            products, known[on] = products + 1, False
-            if products % refresh == 0 or bool((_norms(r[on]) <= tol * size[on]).any()):
-                done = on if products % refresh == 0 else on[_norms(r[on]) <= tol * size[on]]
-                r[done], known[done] = b[done] - measure(x[done]), True
-            stage.advance(1, residual=float((_norms(r) / size).max()))
-    rest = (~known).nonzero()[:, 0]
-    if len(rest):
-        r[rest] = b[rest] - measure(x[rest])
-    return x, _norms(r) / size
+    began, size = time.perf_counter(), torch.where(size > 0, size, 1.0)
+    relative = _relative(r, size, agree)
+    known = torch.full_like(relative, is_true, dtype=torch.bool)  # whose residual is the true one
+    history = [Step(passes, 0.0, float(relative.max()))]
+    p, r_old, rz_old, steps = torch.zeros_like(r), torch.zeros_like(r), torch.ones_like(relative), 0
+    try:
+        with progress.stage("solving", total=max_passes, unit="passes") as stage:
+            stage.advance(passes, residual=float(relative.max()))
+            while len(on := _open(relative, known, tol)) and passes < max_passes:
+                z, here = precondition(r[on]), r[on]
+                rz = _dots(here, z)
+                beta = ((rz - _dots(r_old[on], z)) / rz_old[on]).clamp_min(0) if steps else torch.zeros_like(rz)
+                p[on] = z + beta[:, None].to(z) * p[on]
+                r_old[on], rz_old[on] = here, rz
+                ap = operator.product(p[on])
+                step = (_dots(here, p[on]) / _dots(p[on], ap))[:, None].to(x)
+                x, r = x.index_copy(0, on, x[on] + step * p[on]), r.index_copy(0, on, here - step * ap)
+                known[on], before, passes, steps = False, passes, passes + 1, steps + 1
+                relative = _relative(r, size, agree)
+                due = on if steps % refresh == 0 else on[relative[on] <= tol]
+                if len(due):
+                    x, r = _measured(operator, x, r, due)
+                    known[due], passes, relative = True, passes + 1, _relative(r, size, agree)
+                history.append(Step(passes, time.perf_counter() - began, float(relative.max())))
+                stage.advance(passes - before, residual=float(relative.max()))
+                if keep:
+                    keep(x, passes)
+    except (KeyboardInterrupt, ProcessLost):
+        if keep:
+            keep(x, passes, last=True)
+        raise
+    if certify and not bool(known.all()):
+        x, r = _measured(operator, x, r, (~known).nonzero()[:, 0])
+        passes += 1
+        history.append(Step(passes, time.perf_counter() - began, float(_relative(r, size).max())))
+    return Reached(x, r, passes, tuple(history))
+
+
+def _measured(operator: Operator, x: Tensor, r: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+    """x and r with the true residuals of some right-hand sides."""
+    some = x[which]
+    exact = operator.residual(some, which)
+    return x.index_copy(0, which, some), r.index_copy(0, which, exact)
+
+
+def _open(relative: Tensor, known: Tensor, tol: float) -> Tensor:
+    """Which right-hand sides are not solved yet."""
+    return ((relative > 0) & ~((relative <= tol) & known)).nonzero()[:, 0]
+
+
+def _relative(r: Tensor, size: Tensor, agree: Callable[[float], float] = float) -> Tensor:
+    """(k,) ‖r_j‖/size_j."""
+    pairs = zip(_dots(r, r).tolist(), size.tolist(), strict=True)
+    return torch.tensor([agree(square**0.5 / s) for square, s in pairs], dtype=torch.float64, device=r.device)
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """In float64, of which two rows are held at a time."""
-    return torch.stack([torch.dot(x.double(), y.double()) for x, y in zip(a, b, strict=True)])
-
-
-def _norms(a: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(a, dim=1, dtype=torch.float64)
+    """⟨a_j, b_j⟩ in float64, of which two rows are held at a time."""
+    return torch.stack([(x.double() * y.double()).sum() for x, y in zip(a, b, strict=True)])

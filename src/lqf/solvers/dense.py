@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lqf.kernels.ridge import KernelRidge
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.solution import Certificate, Solution, Step, norm, right_hand_side_norm
 from lqf.utils.progress import SILENT, Progress
@@ -34,7 +34,7 @@ class Dense:
 
     def solve(
         self,
-        problem: Problem,
+        problem: QuadraticProblem,
         features: Tensor,
         ridge: KernelRidge,
         *,
@@ -57,7 +57,7 @@ class Dense:
             for _ in range(self.refinements + 1):
                 correction = s * ridge.residual(rho.reshape(-1, 1), mu).view_as(r).to(r)
                 with matmul_precision(fast=False):
-                    y, delta = y + correction, delta + problem.back(correction)
+                    y, delta = y + correction, delta + problem.from_dual(correction)
                     gap, e = problem.measure(delta)
                 relative = problem.inputs.world.agree(norm(gap) / b_norm)
                 history.append(Step(2 * len(history) + 3, time.perf_counter() - began, relative))

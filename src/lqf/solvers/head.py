@@ -45,7 +45,7 @@ class Head:
 
     def solve(self, mu: float) -> Tensor:
         """V* (C, p+1) in float64, minimising ½ Σ s‖r − Vz̃‖² + ½μ‖V‖²."""
-        return head_products.pull(self.ridge.dual(self.residual, mu), self.features)
+        return head_products.vjp(self.ridge.dual(self.residual, mu), self.features)
 
     def solve_some(self, keep: Tensor, mu: float) -> Tensor:
         """V* (C, p+1) of the rows in the mask ``keep`` (n,) alone, through the smaller of the two normal equations."""
@@ -57,14 +57,14 @@ class Head:
         q = self.ridge.q[keep]  # the kernel of some rows is a part of the kernel of all
         a = root.new_zeros(self.residual.shape)
         a[keep] = root * _solve((q * self.ridge.lam) @ q.T, r, mu)
-        return head_products.pull(a, self.features)
+        return head_products.vjp(a, self.features)
 
     def relative_residual(self, v: Tensor, mu: float) -> float:
         """‖b − HV‖ / ‖b‖ of the normal equations, in float64."""
         s = self.weights.double().to(self.features.device)[:, None]
         r = self.residual.to(s)
-        gap = head_products.pull(s * (r - head_products.apply(self.features, v)), self.features) - mu * v
-        return float(gap.norm() / head_products.pull(s * r, self.features).norm())
+        gap = head_products.vjp(s * (r - head_products.jvp(self.features, v)), self.features) - mu * v
+        return float(gap.norm() / head_products.vjp(s * r, self.features).norm())
 
 
 def _solve(gram: Tensor, b: Tensor, mu: float) -> Tensor:

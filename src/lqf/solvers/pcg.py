@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from lqf.curvature import KFAC
 from lqf.kernels.ridge import KernelRidge
-from lqf.linear.problem import Problem
-from lqf.solvers.cg import Keep, conjugate_gradients
-from lqf.solvers.schur import Reduced
+from lqf.linear.problem import QuadraticProblem
+from lqf.solvers.block_cg import conjugate_gradients
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Certificate, Solution, norm
 from lqf.utils.progress import SILENT, Progress
 
@@ -20,6 +23,14 @@ blocks by this factor before the ridge is added took a fifth fewer products than
 
 REDUCTION = 0.25
 """Without the head most of ‖b‖ is already explained; a loose tolerance must not be met by the head alone."""
+
+
+class KeepBody(Protocol):
+    """Called with every new body (D,) and the passes so far; ``last`` when the solve is being interrupted."""
+
+    def __call__(self, x: Tensor, passes: int, last: bool = False) -> None:
+        """Keep it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -42,16 +53,16 @@ class PCG:
 
     def solve(
         self,
-        problem: Problem,
+        problem: QuadraticProblem,
         features: Tensor,
         head: KernelRidge,
         preconditioner: KFAC | None = None,
         start: Tensor | None = None,
         *,
-        fast: Problem | None = None,
+        fast: QuadraticProblem | None = None,
         tf32: bool = True,
         passes: int = 0,
-        keep: Keep | None = None,
+        keep: KeepBody | None = None,
         progress: Progress = SILENT,
     ) -> Solution:
         """Solve from the body ``start`` (default zero); ``keep`` is called with every new body.
@@ -68,52 +79,58 @@ class PCG:
             keep: e.g. writes checkpoints.
             progress: where to report.
         """
-        reduced = Reduced(problem, features, head, fast, tf32=tf32)
+        schur = SchurComplement(problem, features, head, fast, tf32=tf32)
         try:
-            return self._solve(reduced, preconditioner, start, passes, keep, progress)
+            return self._solve(schur, preconditioner, start, passes, keep, progress)
         except FloatingPointError:
             if fast is None:
                 raise
             progress.say("the fast products left the range of their floating-point type; beginning again without them")
             return self._solve(
-                Reduced(problem, features, head, tf32=tf32), preconditioner, start, passes, keep, progress
+                SchurComplement(problem, features, head, tf32=tf32), preconditioner, start, passes, keep, progress
             )
 
     def _solve(
         self,
-        reduced: Reduced,
+        schur: SchurComplement,
         preconditioner: KFAC | None,
         start: Tensor | None,
         passes: int,
-        keep: Keep | None,
+        keep: KeepBody | None,
         progress: Progress,
     ) -> Solution:
-        problem = reduced.problem
-        b, b_norm = reduced.rhs(), reduced.unit()
-        damping = problem.ridge.body / COHERENCE
+        problem = schur.problem
+        b, b_norm = schur.rhs(), schur.unit()
         reached = conjugate_gradients(
-            reduced,
-            lambda v: v if preconditioner is None else preconditioner.solve(v, damping),
-            problem.zero_body() if start is None else start,
-            self._first(reduced, b, start),
-            b_norm,
+            schur,
+            body_preconditioner(preconditioner, problem.ridge.body),
+            (problem.zero_body() if start is None else start)[None],
+            self._first(schur, b, start)[None],
+            torch.tensor([b_norm], dtype=torch.float64, device=b.device),
             tol=min(self.tol, REDUCTION * norm(b) / (b_norm or 1.0)),
             max_passes=self.max_passes,
             passes=passes + (1 if start is None else 2),
             refresh=self.refresh,
             is_true=start is not None and self.measure_start,
-            keep=keep,
+            keep=keep and (lambda x, passes, last=False: keep(x[0], passes, last)),
             progress=progress,
             agree=problem.inputs.world.agree,
         )
-        delta, head_gap = reduced.complete(reached.x)
+        delta, head_gap = schur.complete(reached.x[0])
         relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
         history = (*reached.history[:-1], replace(reached.history[-1], residual=relative))
         proof = Certificate.of(problem, relative, b_norm, tol=self.tol, passes=reached.passes)
         return Solution(delta, problem.ridge, "pcg", "solved", proof, history)
 
-    def _first(self, reduced: Reduced, b: Tensor, start: Tensor | None) -> Tensor:
+    def _first(self, schur: SchurComplement, b: Tensor, start: Tensor | None) -> Tensor:
         """The residual to begin with."""
         if start is None:
             return b
-        return reduced.residual(start) if self.measure_start else b - reduced.product(start)
+        return schur.residual(start) if self.measure_start else b - schur.product(start)
+
+
+def body_preconditioner(curvature: KFAC | None, ridge: float) -> Callable[[Tensor], Tensor]:
+    """(B + μ/COHERENCE)⁻¹ of the rows of a matrix (k, D); without curvature the rows themselves."""
+    if curvature is None:
+        return lambda r: r
+    return lambda r: torch.stack([curvature.solve(one, ridge / COHERENCE) for one in r])

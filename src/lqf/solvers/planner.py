@@ -16,7 +16,7 @@ from lqf.errors import LQFError
 from lqf.fast.cache_budget import room_for
 from lqf.kernels.gram import TOGETHER
 from lqf.kernels.tangent import RATIOS
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes
 from lqf.solvers.rates import FUSED, Factor, Rates, require_body
 from lqf.utils.text import byte_count, rough_duration
@@ -65,7 +65,7 @@ class Plan:
 
 
 def plan(
-    problem: Problem,
+    problem: QuadraticProblem,
     asked: str,
     rates: Rates,
     memory: int | None = None,
@@ -112,7 +112,7 @@ def plan(
     return replace(pcg, sentence=f"{pcg.sentence} ({reason})")
 
 
-def cost_dense(problem: Problem, rates: Rates, memory: int, passes: int = DENSE_PASSES) -> Plan:
+def cost_dense(problem: QuadraticProblem, rates: Rates, memory: int, passes: int = DENSE_PASSES) -> Plan:
     """Kernels of (nC)² float64 entries six times over (two parts, their sum, the factorisation's workspace), and the
     Jacobian in pieces of at most a third of the memory. A correction is a way back and a product.
     """
@@ -130,7 +130,9 @@ def cost_dense(problem: Problem, rates: Rates, memory: int, passes: int = DENSE_
     return _plan("dense", _started(problem, stages), size, held)
 
 
-def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASSES, *, refits: bool = False) -> Plan:
+def cost_pcg(
+    problem: QuadraticProblem, rates: Rates, memory: int, passes: int = PCG_PASSES, *, refits: bool = False
+) -> Plan:
     """The averaged kernel over some rows, K-FAC, and the usual number of passes of one sweep each way."""
     n, c = len(problem.targets), problem.model.n_outputs
     m, draws = min(n, MOST_SAMPLES), min(AVERAGED_DRAWS, c)
@@ -157,7 +159,7 @@ def cost_pcg(problem: Problem, rates: Rates, memory: int, passes: int = PCG_PASS
     return _plan("pcg", _started(problem, stages), size, held)
 
 
-def cost_passes(solver: str, problem: Problem, rates: Rates, passes: int, memory: int) -> Plan:
+def cost_passes(solver: str, problem: QuadraticProblem, rates: Rates, passes: int, memory: int) -> Plan:
     """So many epochs of fused products; the kernel, and for SGD the curvature, as for PCG."""
     pcg, n = cost_pcg(problem, rates, memory), len(problem.targets)
     stages = pcg.stages | {"solve": passes * n / rates.product_rows}
@@ -169,7 +171,7 @@ def cost_passes(solver: str, problem: Problem, rates: Rates, passes: int, memory
 # --- the parts ----------------------------------------------------------------------------------------------------
 
 
-def jacobian_bytes(problem: Problem, gradients: int, memory: int) -> int:
+def jacobian_bytes(problem: QuadraticProblem, gradients: int, memory: int) -> int:
     """What of so many gradients is held at a time: all, but at most three fifths of a GPU's memory.
 
     In main memory, which other programs share, a third of it; and a third of the gradients suffices beyond the first
@@ -182,7 +184,7 @@ def jacobian_bytes(problem: Problem, gradients: int, memory: int) -> int:
 
 
 def kernel_seconds(
-    problem: Problem, rates: Rates, n: int, per_row: int, held: int, flops: float, *, joint: bool
+    problem: QuadraticProblem, rates: Rates, n: int, per_row: int, held: int, flops: float, *, joint: bool
 ) -> float:
     """Passes that make the gradients, layers in groups that fit; and their inner products, upper tiles only."""
     d, m = problem.model.body.size, n * per_row if joint else n
@@ -257,7 +259,7 @@ def kfac_solve_seconds(rates: Rates) -> float:
     return sum(2.0 * f.groups * f.o * f.p * (f.o + f.p) for f in rates.factors) / rates.flops
 
 
-def factor_bytes(problem: Problem, rates: Rates) -> int:
+def factor_bytes(problem: QuadraticProblem, rates: Rates) -> int:
     """K-FAC's bases, thin where there are fewer columns than rows, and eigenvalues."""
     n = min(len(problem.targets), KFAC_SAMPLES)
     total = 0
@@ -267,20 +269,20 @@ def factor_bytes(problem: Problem, rates: Rates) -> int:
     return total * problem.targets.element_size()
 
 
-def _gradient_bytes(problem: Problem, rates: Rates, per_row: int, free: int) -> int:
+def _gradient_bytes(problem: QuadraticProblem, rates: Rates, per_row: int, free: int) -> int:
     """A batch's pass while per-sample gradients are made of it: see `lqf.kernels.gram.rows_at_a_time`."""
     if not problem.targets.is_cuda:
         return _batch_bytes(problem, rates, 1)
     return min(_batch_bytes(problem, rates, min(TOGETHER, per_row)), max(0, free // 2))
 
 
-def _batch_bytes(problem: Problem, rates: Rates, gradients: int) -> int:
+def _batch_bytes(problem: QuadraticProblem, rates: Rates, gradients: int) -> int:
     """Activations of one batch, with the gradients at all layers' outputs kept so many times, and patches."""
     per_row = rates.saved_bytes + gradients * rates.output_bytes + min(gradients, 1) * 2 * rates.patch_bytes
     return problem.inputs.batch_size * per_row
 
 
-def _started(problem: Problem, stages: dict[str, float]) -> dict[str, float]:
+def _started(problem: QuadraticProblem, stages: dict[str, float]) -> dict[str, float]:
     """With the time that each stage takes to begin."""
     return {k: v + (STARTING if problem.targets.is_cuda else 0.0) for k, v in stages.items()}
 

@@ -25,7 +25,7 @@ from lqf.kernels.gram import gradients, parts
 from lqf.linear.batch import pass_bytes
 from lqf.linear.layers import NormLayer, Tape
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 
@@ -105,7 +105,12 @@ class Rates:
 
     @classmethod
     def measure(
-        cls, problem: Problem, fast: Problem | None = None, exact: Problem | None = None, *, draws: int = 4
+        cls,
+        problem: QuadraticProblem,
+        fast: QuadraticProblem | None = None,
+        exact: QuadraticProblem | None = None,
+        *,
+        draws: int = 4,
     ) -> Rates:
         """Time everything on one small batch.
 
@@ -122,8 +127,8 @@ class Rates:
         ones = torch.ones_like(problem.targets[: len(x)])
         model = (fast or problem).model
         with matmul_precision(fast=True):
-            forward = seconds(lambda: model.body_apply(x, v, fold), x.device) / len(x)
-            backward = seconds(lambda: model.body_adjoint(x, ones, fold), x.device) / len(x)
+            forward = seconds(lambda: model.body_jvp(x, v, fold), x.device) / len(x)
+            backward = seconds(lambda: model.body_vjp(x, ones, fold), x.device) / len(x)
             kept = kept_rates(model, x, v, ones, fold) if cuda else {}
         exact_sweeps = sweeps(exact.model, x[: problem.inputs.batch_size], v, ones, fold) if exact and cuda else 0.0
         tape = Tape(body, x[:2])
@@ -168,8 +173,8 @@ def kept_rates(model: LinearModel, x: Tensor, v: Tensor, u: Tensor, fold: Tensor
     at = time.perf_counter()
     used = body.keep(other)  # the first one warms up
     keeping = time.perf_counter() - at
-    forward = seconds(lambda: model.body_apply(x, v, fold), x.device) / len(x)
-    backward = seconds(lambda: model.body_adjoint(x, u, fold), x.device) / len(x)
+    forward = seconds(lambda: model.body_jvp(x, v, fold), x.device) / len(x)
+    backward = seconds(lambda: model.body_vjp(x, u, fold), x.device) / len(x)
     body.forget()
     rows = {"kept_forward_rows": 1 / forward, "kept_backward_rows": 1 / backward, "keeping_rows": len(x) / keeping}
     return rows | {"kept_bytes": used // len(x)}
@@ -179,10 +184,10 @@ def sweeps(model: LinearModel, x: Tensor, v: Tensor, u: Tensor, fold: Tensor) ->
     """Seconds a row of J·v and then Jᵀu without TF32."""
     u, fold = u[: len(x)], fold[: len(x)]
     with matmul_precision(fast=False):
-        return seconds(lambda: (model.body_apply(x, v, fold), model.body_adjoint(x, u, fold)), x.device) / len(x)
+        return seconds(lambda: (model.body_jvp(x, v, fold), model.body_vjp(x, u, fold)), x.device) / len(x)
 
 
-def require_body(problem: Problem) -> None:
+def require_body(problem: QuadraticProblem) -> None:
     """Refuse a problem that is all head."""
     if problem.model.body.size == 0:
         raise LQFError("the network has no weights below its head to linearise; use solver `head`")
@@ -222,7 +227,7 @@ def missing_work(factors: tuple[Factor, ...], rows: int, draws: int) -> float:
     return float(inputs + outputs)
 
 
-def gradient_seconds(problem: Problem, tape: Tape, x: Tensor, u: Tensor) -> float:
+def gradient_seconds(problem: QuadraticProblem, tape: Tape, x: Tensor, u: Tensor) -> float:
     """Of one per-sample gradient, with its share of the forward pass left in for one output per row."""
     size, item = problem.model.body.size, problem.targets.element_size()
     n = max(1, min(len(x), available_bytes(x.device) // 8 // max(1, size * item)))

@@ -1,10 +1,11 @@
 """The problem with its head eliminated: for every body, the best head is known in closed form.
 
-With Z̃ the features of all rows and S their weights, minimising L over the head leaves a quadratic in the body alone:
+With Z̃ the features of all rows and S their weights, minimising L over the head leaves a quadratic in the body alone, the
+Schur complement of the head's block:
 
     min_V L(V, δ) = ½ (r − J_body δ)ᵀ Q (r − J_body δ) + ½ μ_body ‖δ‖²,     Q = S − S Z̃ (Z̃ᵀSZ̃ + μ_head)⁻¹ Z̃ᵀ S,
 
-    (J_bodyᵀ Q J_body + μ_body I) δ = J_bodyᵀ Q r.
+    A δ = b,     A = J_bodyᵀ Q J_body + μ_body I,     b = J_bodyᵀ Q r.
 
 Head and body explain largely the same things (class means above all), so a preconditioner that treats them as
 independent blocks converges slowly; without the head the body's problem is far better conditioned. Q mixes all rows, so
@@ -21,27 +22,27 @@ from torch import Tensor
 
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import head_products
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.precision import matmul_precision
 
 
-class Reduced:
-    """The body's normal equations A δ = b, for `conjugate_gradients`.
+class SchurComplement:
+    """The body's normal equations A δ = b, for `conjugate_gradients`; A acts on several bodies (k, D) at once.
 
     Args:
         problem: head and body together.
         features: (n, p) of all rows.
         ridge: the factorised kernel z̃z̃ᵀ of the head.
-        fast: the same problem with a faster body, for products and the right-hand side; default: the problem itself.
+        fast: the same problem with a faster body, for products and right-hand sides; default: the problem itself.
         tf32: whether they may use TF32; true residuals never do.
     """
 
     def __init__(
         self,
-        problem: Problem,
+        problem: QuadraticProblem,
         features: Tensor,
         ridge: KernelRidge,
-        fast: Problem | None = None,
+        fast: QuadraticProblem | None = None,
         *,
         tf32: bool = True,
     ):
@@ -51,54 +52,80 @@ class Reduced:
 
     def product(self, v: Tensor) -> Tensor:
         """A v; FloatingPointError where it leaves the range of the fast type."""
-        shrunk = self.problem.ridge.body * v
-        return self._in_range(lambda: shrunk + self._pull(self.fast, self.fast.body_forward(v)))
+        return in_range(self.fast, lambda: self._product(self.fast, v), tf32=self.tf32)
+
+    def exact_product(self, v: Tensor) -> Tensor:
+        """A v by passes of the problem itself."""
+        return in_range(self.problem, lambda: self._product(self.problem, v), tf32=False)
 
     def rhs(self) -> Tensor:
-        """b."""
+        """b (D,)."""
         r = self.problem.initial_residual(self.features)
-        return self._in_range(lambda: self._pull(self.fast, r))
+        return in_range(self.fast, lambda: self._weighted_vjp(self.fast, r), tf32=self.tf32)
 
     def unit(self) -> float:
         """The norm of the whole problem's right-hand side: the unit of the relative residual."""
         sr = self.problem.weights[:, None] * self.problem.initial_residual(self.features)
-        body, head = self._in_range(lambda: self.fast.body_back(sr)), head_products.pull(sr, self.features)
+        body = in_range(self.fast, lambda: self.fast.body_vjp(sr), tf32=self.tf32)
+        head = head_products.vjp(sr, self.features)
         return float((body.double().square().sum() + head.square().sum()).sqrt())
 
-    def residual(self, x: Tensor) -> Tensor:
-        """b − A x: the body's part of the negative gradient at (best head, x); the head's part is zero."""
+    def residual(self, x: Tensor, which: Tensor | None = None) -> Tensor:
+        """b − A x of one body x, (D,) or (1, D): the body's part of the negative gradient at (best head, x), whose head's
+        part is zero.
+        """
         self.problem.inputs.world.spread_(x)  # processes that round differently come together again here
+        one = x.view(-1)
         with matmul_precision(fast=False):
-            return self._pull(self.problem, self._measure(x)) - self.problem.ridge.body * x
+            return (self._weighted_vjp(self.problem, self._left(one)) - self.problem.ridge.body * one).view_as(x)
 
     def complete(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """δ = (best head, x), and the head's part of the negative gradient there, which only rounding leaves.
+        """δ = (best head, x) for a body x (D,), and the head's part of the negative gradient there, which only rounding
+        leaves.
 
         Where ``x`` is not the body whose `residual` was measured last it takes a pass forward.
         """
-        if self._measured is None or self._measured[0] is not x:
-            self._measure(x)
+        if self._measured is None or not torch.equal(self._measured[0], x):
+            self._left(x)
         assert self._measured is not None
         r, mu = self._measured[1], self.problem.ridge.head
-        v = head_products.pull(self.ridge.dual(r, mu), self.features).to(r)
-        e = self.problem.weights[:, None] * (r - head_products.apply(self.features, v))
-        return torch.cat([v.reshape(-1), x]), (head_products.pull(e, self.features) - mu * v).reshape(-1)
+        v = head_products.vjp(self.ridge.dual(r, mu), self.features).to(r)
+        e = self.problem.weights[:, None] * (r - head_products.jvp(self.features, v))
+        return torch.cat([v.reshape(-1), x]), (head_products.vjp(e, self.features) - mu * v).reshape(-1)
 
-    def _measure(self, x: Tensor) -> Tensor:
+    def eliminated(self, y: Tensor) -> Tensor:
+        """S⁻¹Q y for y (…, n, C): what is left of outputs once the best head has explained what it can."""
+        e = self.ridge.residual(columns(y), self.problem.ridge.head).to(y)
+        return stacked(e, y)
+
+    def _product(self, problem: QuadraticProblem, v: Tensor) -> Tensor:
+        return problem.ridge.body * v + self._weighted_vjp(problem, problem.body_jvp(v))
+
+    def _weighted_vjp(self, problem: QuadraticProblem, y: Tensor) -> Tensor:
+        """J_bodyᵀ Q y for y (…, n, C)."""
+        return problem.body_vjp(problem.weights[:, None] * self.eliminated(y))
+
+    def _left(self, x: Tensor) -> Tensor:
         """r − J_body x, what is left for the head."""
-        left = self.problem.initial_residual(self.features) - self.problem.body_forward(x)
+        left = self.problem.initial_residual(self.features) - self.problem.body_jvp(x)
         self._measured = x, left
         return left
 
-    def _in_range(self, compute: Callable[[], Tensor]) -> Tensor:
-        """What ``compute`` gives when its products stay in the range of their floating-point type."""
-        with matmul_precision(self.tf32):
-            while not bool(torch.isfinite(out := compute()).all()):
-                if not self.fast.model.body.retreat():
-                    raise FloatingPointError("a product is not finite")
-        return out
 
-    def _pull(self, problem: Problem, y: Tensor) -> Tensor:
-        """J_bodyᵀ Q y."""
-        e = self.ridge.residual(y, problem.ridge.head).to(y)
-        return problem.body_back(problem.weights[:, None] * e)
+def in_range(problem: QuadraticProblem, compute: Callable[[], Tensor], *, tf32: bool) -> Tensor:
+    """What ``compute`` gives when the problem's products stay in the range of their floating-point type."""
+    with matmul_precision(tf32):
+        while not bool(torch.isfinite(out := compute()).all()):
+            if not problem.model.body.rescale():
+                raise FloatingPointError("a product is not finite")
+    return out
+
+
+def columns(y: Tensor) -> Tensor:
+    """(k, n, C) -> (n, kC); (n, C) as it is."""
+    return y if y.ndim == 2 else y.transpose(0, 1).flatten(1)
+
+
+def stacked(e: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `columns`, in the shape of ``like``."""
+    return e if like.ndim == 2 else e.unflatten(1, (len(like), -1)).transpose(0, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.exactness import Level
 
@@ -32,7 +32,7 @@ class Certificate:
     sentence: str
 
     @classmethod
-    def of(cls, problem: Problem, relative: float, b_norm: float, *, tol: float, passes: int) -> Certificate:
+    def of(cls, problem: QuadraticProblem, relative: float, b_norm: float, *, tol: float, passes: int) -> Certificate:
         """From a measured relative residual."""
         converged = relative <= tol
         verdict = "reached" if converged else "stopped before reaching"
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Solution:
-    """The minimiser of a `Problem`, from any solver.
+    """The minimiser of a `QuadraticProblem`, from any solver.
 
     Attributes:
         delta: (size,) the head's weights, then the body's.
@@ -81,13 +81,13 @@ class Solution:
         }
 
 
-def right_hand_side_norm(problem: Problem) -> float:
+def right_hand_side_norm(problem: QuadraticProblem) -> float:
     """‖b‖, by one pass over the data with TF32 off."""
     with matmul_precision(fast=False):
         return norm(problem.rhs())
 
 
-def certify(problem: Problem, delta: Tensor, *, tol: float, passes: int = 0) -> Certificate:
+def certify(problem: QuadraticProblem, delta: Tensor, *, tol: float, passes: int = 0) -> Certificate:
     """Measure ‖b − Hδ‖/‖b‖ by two passes over the data with TF32 off."""
     b_norm = right_hand_side_norm(problem)
     with matmul_precision(fast=False):

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lqf.curvature import Preconditioner
 from lqf.errors import LQFError
-from lqf.linear.problem import Problem
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.solution import Certificate, Solution, Step, certify
 from lqf.utils.progress import SILENT, Progress
@@ -62,7 +62,7 @@ class Stochastic:
 
     def solve(
         self,
-        problem: Problem,
+        problem: QuadraticProblem,
         preconditioner: Preconditioner | None = None,
         state: dict[str, Tensor] | None = None,
         *,
@@ -97,7 +97,7 @@ class Stochastic:
             )
         return Solution(state["delta"], problem.ridge, self.name, "solved", proof, tuple(history))
 
-    def start(self, problem: Problem) -> dict[str, Tensor]:
+    def start(self, problem: QuadraticProblem) -> dict[str, Tensor]:
         """The solver's vectors at the beginning."""
         return {"delta": problem.zero(), "velocity": problem.zero()}
 
@@ -106,18 +106,20 @@ class Stochastic:
         state["velocity"].mul_(0.9).add_(g)
         state["delta"].sub_(state["velocity"], alpha=rate)
 
-    def _epoch(self, problem: Problem, preconditioner: Preconditioner | None, state: dict[str, Tensor], k: int) -> None:
+    def _epoch(
+        self, problem: QuadraticProblem, preconditioner: Preconditioner | None, state: dict[str, Tensor], k: int
+    ) -> None:
         n, device = len(problem.targets), problem.targets.device
         steps = math.ceil(n / self.batch_size)
         for j, (rows, x) in enumerate(self._batches(problem, k)):
             rate = self.learning_rate * 0.5 * (1 + math.cos(math.pi * (k * steps + j) / (self.epochs * steps)))
-            g = problem.shrink(state["delta"])
+            g = problem.penalty_gradient(state["delta"])
             g -= n / len(rows) * problem.batch_negative_gradient(rows.to(device), x, state["delta"])
             if preconditioner is not None:
                 g = preconditioner.solve(g, problem)
             self.update(state, g, rate, k * steps + j + 1)
 
-    def _batches(self, problem: Problem, k: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self, problem: QuadraticProblem, k: int) -> Iterator[tuple[Tensor, Tensor]]:
         generator = torch.Generator().manual_seed(self.seed * 100003 + k)
         for rows in torch.randperm(len(problem.targets), generator=generator).split(self.batch_size):
             if self.augment == "none":
@@ -138,7 +140,7 @@ class Adam(Stochastic):
     beta1: float = 0.9
     name = "adam"
 
-    def start(self, problem: Problem) -> dict[str, Tensor]:
+    def start(self, problem: QuadraticProblem) -> dict[str, Tensor]:
         """δ and both moments."""
         return {"delta": problem.zero(), "first": problem.zero(), "second": problem.zero()}
 

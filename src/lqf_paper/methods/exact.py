@@ -14,7 +14,7 @@ from lqf.data import Images, Preprocess, with_views
 from lqf.fitting.fitted_model import Fitted
 from lqf.fitting.pipeline import Fit
 from lqf.linear.batch import usual_rows
-from lqf.linear.head_products import apply
+from lqf.linear.head_products import jvp
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.targets import class_scores
@@ -68,7 +68,7 @@ class RidgeHead:
     def outputs(self, images: Images) -> Tensor:
         """Class scores (N, C), on the CPU."""
         inputs = _inputs(images, self.preprocess, self.v.device, self.body)
-        return apply(features_of(self.body, inputs, SILENT), self.v).cpu()
+        return jvp(features_of(self.body, inputs, SILENT), self.v).cpu()
 
 
 def _inputs(images: Images, preprocess: Preprocess, device: torch.device, body: Linearization) -> Inputs:

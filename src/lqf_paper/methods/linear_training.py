@@ -21,7 +21,7 @@ from lqf.fast.replay import Passes, Replayed
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.training.crops import Views
@@ -146,7 +146,7 @@ class Training:
         mu = self.how.weight_decay * n / kappa
         targets = torch.zeros(n, c, dtype=self.inputs.dtype, device=self.inputs.device)
         fold = torch.zeros(n, dtype=torch.long, device=self.inputs.device)
-        problem = Problem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
+        problem = QuadraticProblem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
         p = self._preconditioner(problem, progress)
         more = damped(problem, p, self.how.damping / (self.batch * c))
 
@@ -156,7 +156,7 @@ class Training:
 
         return direction
 
-    def _preconditioner(self, problem: Problem, progress: Progress) -> Preconditioner:
+    def _preconditioner(self, problem: QuadraticProblem, progress: Progress) -> Preconditioner:
         """A without the penalty: the ridge strengths of ``problem`` enter where it is solved with."""
         how, features = self.how, self.features
         assert features is not None
@@ -177,7 +177,7 @@ class Training:
         return replace(self.model, body=SharedLinearization(self.body, dtype, self.inputs.example()))
 
 
-def damped(problem: Problem, p: Preconditioner, rho: float) -> Problem:
+def damped(problem: QuadraticProblem, p: Preconditioner, rho: float) -> QuadraticProblem:
     """The problem with ridge strengths μ + ρ·tr A, of the head's and of the body's block, for P alone."""
     ridge = problem.ridge
     return problem.with_ridge(Ridge(ridge.head + rho * _trace(p.head), ridge.body + rho * _trace(p.body)))

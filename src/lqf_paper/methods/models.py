@@ -65,7 +65,7 @@ class Trained:
         out = torch.empty(len(inputs), model.n_outputs, dtype=self.delta.dtype)
         with plain_float32():
             for rows, x in inputs.batches():
-                z, jd = model.apply(x if self.encode is None else self.encode.value(x), self.delta)
+                z, jd = model.jvp(x if self.encode is None else self.encode.value(x), self.delta)
                 out[rows.cpu()] = (model.base(z) + jd).cpu()
         return out
 

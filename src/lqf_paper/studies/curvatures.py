@@ -16,7 +16,7 @@ from torch.func import functional_call
 from lqf.curvature import Preconditioner, precondition
 from lqf.curvature.preconditioner import spread
 from lqf.data import Images
-from lqf.linear.problem import Problem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.training.finetune import NLFT, seeded
@@ -84,14 +84,16 @@ def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any],
         }
 
 
-def _plain(problem: Problem, k: int, how: dict[str, Any]) -> Spectrum:
+def _plain(problem: QuadraticProblem, k: int, how: dict[str, Any]) -> Spectrum:
     """Of H/N with one ridge strength: by its rows, whose vectors are far shorter."""
     product, like, decay = row_curvature(problem)
     mean = trace(product, like, PROBES, how["seed"]) / len(like)
     return replace(largest(product, like, k, **how), mean=mean).shifted(decay, problem.size)
 
 
-def _preconditioned(problem: Problem, made: Preconditioner, damped: Problem, k: int, how: dict[str, Any]) -> Spectrum:
+def _preconditioned(
+    problem: QuadraticProblem, made: Preconditioner, damped: QuadraticProblem, k: int, how: dict[str, Any]
+) -> Spectrum:
     """Of P^(−1/2) H P^(−1/2); the mean is that of the directions in which outputs move, without the ridge."""
     zero = problem.zero()
     found = largest(preconditioned_curvature(problem, made, damped), zero, k, **how)

@@ -25,6 +25,7 @@ from lqf.errors import MissingDependency
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.targets import encode, error_rate
 from lqf.runtime.precision import matmul_precision
+from lqf.solvers.schur import SchurComplement
 from lqf_paper.studies.posed import Posed
 
 STRIDE, CLOSE, FLAT = 10.0, 0.3, 5e-3
@@ -94,17 +95,9 @@ class Search:
     def _slope(self, posed: Posed, delta: Tensor, u: Tensor) -> tuple[float, float]:
         """−⟨P, e⟩ for the derivative u (N, C) of V by the validation outputs, and the residual of its solve."""
         problem, v = posed.measured, self.validation.n_views
-        responses = Responses(
-            problem,
-            posed.pooled.features,
-            posed.pooled.head.ridge,
-            posed.curvature,
-            self.tol,
-            self.max_products,
-            posed.fit.progress,
-            posed.fast,
-            REDUCTION,
-        )
+        curvature = posed.curvature  # before activations take the memory
+        schur = SchurComplement(problem, posed.pooled.features, posed.pooled.head.ridge, posed.fast, tf32=False)
+        responses = Responses(schur, curvature, self.tol, self.max_products, posed.fit.progress, REDUCTION)
         with matmul_precision(fast=False):
             p, worst = responses.of(self._side, (u / v).repeat_interleave(v, 0)[None])
             e = problem.residuals(delta).double()

@@ -26,7 +26,7 @@ from lqf.kernels.cross import averaged_cross
 from lqf.kernels.tangent import Kernels, averaged_kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import Problem, Ridge, rows_of, without_weight
+from lqf.linear.problem import QuadraticProblem, Ridge, rows_of, without_weight
 from lqf.linear.targets import error_rate
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
@@ -64,7 +64,7 @@ class Posed:
 
     fit: Fit
     pooled: Pooled
-    problem: Problem
+    problem: QuadraticProblem
     kernels: Kernels | None
 
     @classmethod
@@ -115,7 +115,7 @@ class Posed:
         curvature = self.curvature and Part(**vars(self.curvature), share=share)
         return other._sharing(without_weight(self.fast, rows), curvature)
 
-    def _sharing(self, fast: Problem, curvature: KFAC | None) -> Posed:
+    def _sharing(self, fast: QuadraticProblem, curvature: KFAC | None) -> Posed:
         self.__dict__.update(fast=fast, curvature=curvature)
         return self
 
@@ -125,12 +125,12 @@ class Posed:
         return Iterate(self.fit.settings, None, self.fit.world, self.fit.progress).curvature(self.problem)
 
     @cached_property
-    def measured(self) -> Problem:
+    def measured(self) -> QuadraticProblem:
         """With the body of exact passes."""
         return self.fit.engine.measured(self.problem)
 
     @cached_property
-    def fast(self) -> Problem:
+    def fast(self) -> QuadraticProblem:
         """With the body of fast products; activations of as many batches as fit are kept until `release`."""
         fast = self.fit.engine.fast(self.problem)
         with matmul_precision(self.fit.settings.precision != "float32"):  # recordings keep what holds now
@@ -203,7 +203,7 @@ def given(settings: Settings, total: float) -> Ridge | None:
     return Ridge(float(head) * total, float(body) * total)
 
 
-def averaged(fit: Fit, problem: Problem, features: Tensor, samples: int) -> Kernels:
+def averaged(fit: Fit, problem: QuadraticProblem, features: Tensor, samples: int) -> Kernels:
     """Kernels averaged over the outputs, of at most so many samples."""
     rows = min(len(problem.targets), samples * fit.images.n_views)
     free = available_bytes(fit.device) - 6 * 8 * rows * rows

@@ -27,6 +27,7 @@ from lqf.linear.targets import error_rate
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.solvers.pcg import REDUCTION
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
 from lqf_paper.methods.exact import Ours
 from lqf_paper.runner.workspace import Task
@@ -194,16 +195,8 @@ class BySolves:
     def _surrogate(self) -> Surrogate:
         posed = self.posed
         curvature = posed.curvature  # before activations take the memory
-        solves = Responses(
-            posed.fast,
-            posed.pooled.features,
-            posed.pooled.head.ridge,
-            curvature,
-            PROBE_TOL,
-            PROBE_PRODUCTS,
-            posed.fit.progress,
-            reduction=REDUCTION,
-        )
+        schur = SchurComplement(posed.fast, posed.pooled.features, posed.pooled.head.ridge, tf32=False)
+        solves = Responses(schur, curvature, PROBE_TOL, PROBE_PRODUCTS, posed.fit.progress, REDUCTION)
         averaged = posed.averaged.factorise(posed.ridge.body / posed.ridge.head)
         return Surrogate(solves, averaged, posed.fit.settings.seed)
 

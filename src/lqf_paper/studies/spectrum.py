@@ -20,7 +20,7 @@ from torch.func import grad, jvp
 
 from lqf.curvature import Preconditioner
 from lqf.errors import LQFError, MissingDependency
-from lqf.linear.problem import Problem, constant
+from lqf.linear.problem import QuadraticProblem, constant
 from lqf.utils.progress import SILENT, Progress
 
 Product = Callable[[Tensor], Tensor]
@@ -130,7 +130,7 @@ def loss_curvature(
     return product, torch.cat([torch.zeros_like(w).reshape(-1) for w in at.values()])
 
 
-def row_curvature(problem: Problem) -> tuple[Product, Tensor, float]:
+def row_curvature(problem: QuadraticProblem) -> tuple[Product, Tensor, float]:
     """√S JJᵀ √S/N over all (row, output) pairs, a vector of its size, and λ = μ/N.
 
     With one ridge strength its eigenvalues plus λ are those of H/N (all others of H/N are λ), and its vectors are as
@@ -144,16 +144,16 @@ def row_curvature(problem: Problem) -> tuple[Product, Tensor, float]:
     def product(v: Tensor) -> Tensor:
         u, pulled, out = root * v.view_as(problem.targets), problem.zero(), torch.empty_like(problem.targets)
         for rows, x in problem.inputs.batches():
-            pulled += model.adjoint(x, constant(u[rows]), problem.fold[rows])
+            pulled += model.vjp(x, constant(u[rows]), problem.fold[rows])
         for rows, x in problem.inputs.batches():
-            out[rows] = model.apply(x, pulled, problem.fold[rows])[1]
+            out[rows] = model.jvp(x, pulled, problem.fold[rows])[1]
         return (root * out).reshape(-1) / total
 
     return product, torch.zeros_like(problem.targets).reshape(-1), problem.ridge.head / total
 
 
 def preconditioned_curvature(
-    problem: Problem, preconditioner: Preconditioner, damped: Problem | None = None
+    problem: QuadraticProblem, preconditioner: Preconditioner, damped: QuadraticProblem | None = None
 ) -> Product:
     """P^(−1/2) H P^(−1/2): the eigenvalues of P⁻¹H, in a symmetric form; P has the ridge strengths of ``damped``."""
     ridged = problem if damped is None else damped

@@ -11,7 +11,7 @@ from lqf.backbones import load_backbone
 from lqf.fast import FastLinearization
 from lqf.fast.compile_ahead import depthwise_launches
 from lqf.fast.ops import depthwise as ours
-from lqf.fast.ops.depthwise import Depthwise, _plain, _pull, _tangent, as_depthwise, window_of
+from lqf.fast.ops.depthwise import Depthwise, _plain, _tangent, _vjp, as_depthwise, window_of
 from lqf.fast.triton.depthwise import Kernels, _kernels, kernels_for
 from lqf.linear.linearize import Linearization
 
@@ -109,10 +109,10 @@ def agree(exact: Linearization, x: Tensor, rounding: float, dtype: torch.dtype =
     assert fast.format == LAST
     v = 1e-2 * torch.randn(exact.size, dtype=x.dtype)
     dz = exact.jvp(x, v)[1]
-    pulled = exact.pull(x, dz)
+    pulled = exact.vjp(x, dz)
     for kept in (False, True):
         assert not kept or fast.keep(x) > 0
-        for mine, theirs in ((fast.jvp(x, v)[1], dz), (fast.pull(x, dz), pulled)):
+        for mine, theirs in ((fast.jvp(x, v)[1], dz), (fast.vjp(x, dz), pulled)):
             assert float((mine - theirs).norm()) < rounding * float(theirs.norm())
     primal = fast._kept[id(x)].primal
     assert primal.hits == 2 * len(primal._values)
@@ -148,10 +148,10 @@ class Layouts(Kernels):
 
     def pull_input(self, x, weight, window, g):
         self._note(x, g)
-        return _pull(x, weight, window, g, (True, False, False))[0].contiguous(memory_format=LAST)
+        return _vjp(x, weight, window, g, (True, False, False))[0].contiguous(memory_format=LAST)
 
     def pull_weight(self, x, weight, window, g, *, bias):
-        return _pull(x, weight, window, g, (False, True, bias))[1:]
+        return _vjp(x, weight, window, g, (False, True, bias))[1:]
 
 
 @pytest.mark.timm
@@ -190,7 +190,7 @@ def check_kernels(by: Kernels, x: Tensor, w: Tensor, b: Tensor | None, window: t
     theirs = _tangent(*wide[:2], window, dx.double(), dw.double(), None if db is None else db.double())
     close(by.tangent(x, w, window, dx, dw, db), theirs, x)
     g = torch.randn_like(mine)
-    gx, gw, gb = _pull(*wide[:2], window, g.double(), (True, True, True))
+    gx, gw, gb = _vjp(*wide[:2], window, g.double(), (True, True, True))
     close(by.pull_input(x, w, window, g), gx, x)
     mw, mb = by.pull_weight(x, w, window, g, bias=b is not None)
     close(mw, gw, w)
@@ -259,7 +259,7 @@ def test_sums_over_many_programs_are_the_same_every_time(monkeypatch: pytest.Mon
     again = by.pull_weight(x, w, (1, 1), g, bias=True)
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
-    theirs = _pull(x.double(), w.double(), (1, 1), g.double(), (True, True, True))
+    theirs = _vjp(x.double(), w.double(), (1, 1), g.double(), (True, True, True))
     torch.testing.assert_close(first[0].double(), theirs[1], rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(first[1].double(), theirs[2], rtol=1e-4, atol=1e-3)
 

@@ -58,7 +58,7 @@ def test_networks_that_call_them(names: list[str] | None, merges: bool) -> None:
     fast = FastLinearization(exact, torch.float64, x, merges=merges)
     dz = exact.jvp(x, v)[1]
     torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -12,7 +12,7 @@ from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
 from lqf.fast import FastLinearization
 from lqf.fast.compile_ahead import launches
-from lqf.fast.ops.norm import Act, NormAct, _pull, _tangent, absorb, act_of, quicken
+from lqf.fast.ops.norm import Act, NormAct, _tangent, _vjp, absorb, act_of, quicken
 from lqf.fast.triton.norm import _kernels
 from lqf.linear.linearize import Linearization
 
@@ -83,7 +83,7 @@ def test_products_with_absorbed_activations_are_exact(act: nn.Module) -> None:
     z, dz = exact.jvp(x, v)
     for ours, theirs in zip(fast.jvp(x, v), (z, dz), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(fast.pull(x, dz), exact.pull(x, dz), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2"])
@@ -116,7 +116,7 @@ def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...], 
     for moved in ((dx, dskip, dw, db), (None, dskip, dw, db), (dx, dskip, None, db), (dx, dskip, dw, None)):
         args = (x, skip, norm, act, *moved)
         torch.testing.assert_close(kernels.tangent(*args), _tangent(*args), rtol=1e-4, atol=1e-4)
-    ours, theirs = kernels.pull(x, skip, norm, act, g), _pull(x, skip, norm, act, g)
+    ours, theirs = kernels.vjp(x, skip, norm, act, g), _vjp(x, skip, norm, act, g)
     assert (ours[1] is None) == (theirs[1] is None) == (not shortcut)
     for one, other in zip(ours, theirs, strict=True):
         if one is not None:

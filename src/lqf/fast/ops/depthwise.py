@@ -46,7 +46,7 @@ class Depthwise(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         needs, by = tuple(ctx.needs_input_grad[:3]), kernels_for(x, weight)
         if by is None:
-            return *_pull(x, weight, ctx.window, g, needs), None
+            return *_vjp(x, weight, ctx.window, g, needs), None
         dx = by.pull_input(x, weight, ctx.window, g) if needs[0] else None
         if not (needs[1] or needs[2]):
             return dx, None, None, None
@@ -75,7 +75,7 @@ def _tangent(
     return dy if len(pairs) == 1 else dy + _plain(*pairs[1], None, window)
 
 
-def _pull(
+def _vjp(
     x: Tensor, weight: Tensor, window: Window, g: Tensor, needs: tuple[bool, ...]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     (stride, pad), c = window, len(weight)

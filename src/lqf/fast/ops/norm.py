@@ -95,7 +95,7 @@ class NormAct(torch.autograd.Function):
             return (None,) * 9
         x, skip, *fixed = ctx.saved_tensors
         by = kernels_for(x) if ctx.kernels else None
-        dx, dskip, dweight, dbias = (_pull if by is None else by.pull)(x, skip, (*fixed, ctx.eps), ctx.act, g)
+        dx, dskip, dweight, dbias = (_vjp if by is None else by.vjp)(x, skip, (*fixed, ctx.eps), ctx.act, g)
         return dx, dskip, dweight.to(fixed[0].dtype), dbias.to(fixed[1].dtype), *(None,) * 5
 
     @staticmethod
@@ -143,7 +143,7 @@ def _tangent(
     return dp if act.kind == "none" else dp * act.slopes(_inner(x, skip, norm))
 
 
-def _pull(
+def _vjp(
     x: Tensor, skip: Tensor | None, norm: Norm, act: Act, g: Tensor
 ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
     """Gradients at x, s, γ and β; that of a normalisation alone is PyTorch's own."""

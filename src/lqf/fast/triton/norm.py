@@ -20,7 +20,7 @@ PROGRAMS = 1056
 """Of a sum over M, for all channels together."""
 TILES = ((64, 64), (16, 128))
 """Rows and channels that a program takes at a time, the second from 128 channels on: the best of a dozen on an H200."""
-PULL_TILES = ((128, 64), (32, 64))
+VJP_TILES = ((128, 64), (32, 64))
 """The same for gradients, without and with a shortcut."""
 ROW_TILE = 2048
 """Numbers that a program holds of each tensor where rows are normalised one by one."""
@@ -81,18 +81,18 @@ class Kernels:
         )
         return dy
 
-    def pull(
+    def vjp(
         self, x: Tensor, skip: Tensor | None, norm: Norm, act: Any, g: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """Gradients at x, s, γ and β."""
         dx, dskip = torch.empty_like(x), None if skip is None else torch.empty_like(x)
         _, (m, channels) = _tiles(x)
-        rows, width = PULL_TILES[skip is not None]
+        rows, width = VJP_TILES[skip is not None]
         across = -(-channels // width)
         down = max(1, min(-(-m // rows), PROGRAMS // across))
         partial = torch.empty(down, 2, channels, dtype=torch.float32, device=x.device)
         *fixed, eps = norm
-        self.jit["pull"][(down, across)](
+        self.jit["vjp"][(down, across)](
             *(x, *_optional(x, skip), like(g, x), dx, *_optional(x, dskip), *fixed, partial),
             *(eps, m, channels, act.slope, skip is not None, KINDS[act.kind], rows, width),
         )
@@ -146,5 +146,5 @@ def like(t: Tensor, x: Tensor) -> Tensor:
 def _kernels() -> Kernels:
     from lqf.fast.triton import norm_kernels
 
-    names = ("value", "tangent", "pull", "row_tangent")
+    names = ("value", "tangent", "vjp", "row_tangent")
     return Kernels({name: getattr(norm_kernels, name) for name in names})

@@ -127,7 +127,7 @@ def tangent(
 
 
 @triton.jit
-def pull(
+def vjp(
     x_ptr,
     skip_ptr,
     g_ptr,
