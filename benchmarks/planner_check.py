@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware import hardware, write
+from lqf.fitting.iterate import Iterate
 from peak import measured
 from synthetic import opened
 
@@ -25,7 +26,6 @@ from lqf.curvature.preconditioner import draws_for
 from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.fast.cache_budget import keep_activations
-from lqf.fitting.iterate import Iterate
 from lqf.fitting.pipeline import Fit
 from lqf.linear.problem import Ridge
 from lqf.runtime.device import resolve_device

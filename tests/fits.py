@@ -13,10 +13,15 @@ from torch import Tensor, nn
 
 from dense import jacobian
 from lqf import LQFClassifier
+from lqf.backbones import Backbone
 from lqf.data import Preprocess, load_samples, open_images
-from lqf.fitting.pipeline import Fit
+from lqf.fitting import Context, HeadFit, TrainingProblem, TrainingSet
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.pose import outlined
+from lqf.fitting.reopen import reopen
 from lqf.linear.model import with_one
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.settings import Settings
 
 CPU = torch.device("cpu")
 FIXED = {"weight_decay": 0.1, "body_weight_decay": 0.2}
@@ -85,20 +90,24 @@ def classifier(**params: Any) -> LQFClassifier:
     return LQFClassifier(**params)
 
 
-def stages_of(model: LQFClassifier, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Fit:
-    """The stages of the fit of a fitted model, on its data."""
+def outline(
+    settings: Settings, backbone: Backbone, images: Any, preprocess: Preprocess, mu: float = 1.0
+) -> TrainingProblem:
+    """The training problem around the point of a head with ridge strength μ, still without ridge strengths of its own."""
+    data = TrainingSet.of(images, preprocess, Context(settings, CPU))
+    return outlined(HeadFit.at(Encoder(data, backbone), "its own", mu))
+
+
+def reopened(model: LQFClassifier, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> TrainingProblem:
+    """The training problem that a fitted model solves, on its data."""
     fitted = model.fitted_
     samples = load_samples(x, y, sample_weight=sample_weight, groups=groups)
-    images = open_images(samples, fitted.preprocess)
-    return Fit(model._settings(), fitted.backbone, images, fitted.preprocess, CPU)
+    return reopen(fitted, open_images(samples, fitted.preprocess), Context(fitted.settings, CPU))
 
 
-def problem_of(model: LQFClassifier, fit: Fit) -> QuadraticProblem:
-    """The quadratic problem that was solved: its linearisation point made again, its ridge strengths as reported."""
-    total = float(fit.rows.weights.sum())
-    mu, body = (model.report_[k] * total for k in ("weight_decay", "body_weight_decay"))
-    point = fit.point(fit.closed_form_head(fit.features()), mu)
-    return fit.problem(point).with_ridge(Ridge(mu, body))
+def problem_of(model: LQFClassifier, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> QuadraticProblem:
+    """The quadratic problem that was solved."""
+    return reopened(model, x, y, sample_weight, groups).quadratic
 
 
 def brute_outputs(problem: QuadraticProblem, delta: Tensor, x: Tensor) -> Tensor:

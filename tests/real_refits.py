@@ -31,12 +31,12 @@ class Refitted:
 
     def __init__(self, model: LQFClassifier, train: Any, test: Tensor):
         self.analysis = model.analyse(train)
-        rebuilt = self.analysis.rebuilt
-        self.problem, self.n_views = rebuilt.problem, rebuilt.fit.images.n_views
-        prefix = rebuilt.fit.inputs.prefix
+        training = self.analysis.problem
+        self.problem, self.n_views = training.quadratic, training.data.n_views
+        prefix = training.encoder.inputs.prefix
         self.test = test
         self._inputs = test if prefix is None else prefix(test).detach()
-        self.alone = rebuilt.head_alone
+        self.alone = self.analysis.model.head_alone
 
     def outputs(self, factors: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """f of the test tensors after a fit with the samples' weights multiplied and other labels."""
@@ -45,8 +45,8 @@ class Refitted:
             weights *= factors.repeat_interleave(self.n_views)
         targets = None
         if labels is not None:
-            rebuilt = self.analysis.rebuilt
-            targets = encode(labels, len(rebuilt.fitted.classes), rebuilt.fitted.alpha)
+            fitted = self.analysis.model
+            targets = encode(labels, len(fitted.classes), fitted.alpha)
             targets = targets.repeat_interleave(self.n_views, 0)
         delta = self._solve(weights, targets)
         return brute_outputs(self.problem, delta, self._inputs)

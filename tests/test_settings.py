@@ -10,8 +10,9 @@ import pytest
 
 from lqf import LQFClassifier
 from lqf.errors import LQFError
-from lqf.settings import CHOICES, Settings
+from lqf.settings import Settings, Setup
 
+CHOICES = {f.name: f.metadata["choices"] for f in fields(Settings) if f.metadata["choices"]}
 NAN, INF = float("nan"), float("inf")
 WRONG: dict[str, list[Any]] = {
     **{name: ["nonsense", None, 3, ""] for name in CHOICES},
@@ -61,10 +62,12 @@ def test_settings_are_json_also_from_numpy() -> None:
 
 def test_the_classifier_takes_every_setting_with_the_same_default() -> None:
     arguments = inspect.signature(LQFClassifier.__init__).parameters
-    for field in fields(Settings):
-        assert arguments[field.name].default == field.default, field.name
+    known = {f.name: f.default for of in (Setup, Settings) for f in fields(of)}
+    assert {name: p.default for name, p in arguments.items() if name != "self"} == known
 
 
 def test_every_setting_is_explained() -> None:
-    text = inspect.getdoc(Settings) or ""
-    assert [f.name for f in fields(Settings) if f"\n    {f.name}: " not in text] == []
+    text = inspect.getdoc(LQFClassifier) or ""
+    for f in (f for of in (Setup, Settings) for f in fields(of)):
+        assert f"\n    {f.name}: {f.metadata['help'].split()[0]}" in text
+    assert max(map(len, (LQFClassifier.__doc__ or "").splitlines())) <= 120

@@ -16,7 +16,7 @@ from torch import nn
 from fits import FIXED, classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier, storage
 from lqf.errors import LQFError
-from lqf.fitting.fitted_model import Fitted
+from lqf.fitting import FittedModel
 
 X, Y = data(15)
 NEW = data(7, seed=3)[0]
@@ -225,7 +225,7 @@ def test_a_write_that_fails_leaves_the_old_model(
 def test_ctrl_c_while_writing_leaves_the_old_model(
     model: LQFClassifier, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def write(fitted: Fitted, folder: Path, settings: object) -> None:
+    def write(fitted: FittedModel, folder: Path) -> None:
         (folder / "weights.safetensors").write_bytes(b"half")
         raise KeyboardInterrupt
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import re
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from lqf import storage
-from lqf.analysis import Analysis, Influence, Information, WhatIf, open_training
+from lqf.analysis import Analysis, Influence, Information, WhatIf
+from lqf.analysis.audit.audit import Audit, audit
 from lqf.backbones import load_backbone
 from lqf.data import (
     Images,
@@ -24,93 +25,80 @@ from lqf.data import (
     open_images,
     open_shard,
 )
+from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting import Context, FittedModel, fit
 from lqf.fitting.checkpoint import Checkpoint
-from lqf.fitting.fitted_model import Fitted
-from lqf.fitting.pipeline import Fit
+from lqf.fitting.training_data import open_training
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
 from lqf.runtime.device import computing, resolve_device
 from lqf.runtime.distributed import ALONE, World
-from lqf.settings import Settings
+from lqf.settings import Settings, Setup, described
 from lqf.utils.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from lqf.analysis.audit import Audit
 
 
 class LQFClassifier:
     """Fine-tunes a pretrained network by solving one linear-quadratic problem.
 
-    Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible.
+    Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted
+    model keeps the settings it was fitted by: changing arguments afterwards changes the next fit alone. Only ``device``
+    and ``batch_size`` say how it is used, too.
 
     Example:
         >>> model = LQFClassifier("efficientnet_lite0").fit("photos/train")  # doctest: +SKIP
         >>> model.score("photos/test"), model.leave_one_out().error  # doctest: +SKIP
 
     Args:
-        backbone: a name (`lqf.backbones.available()`), "timm:NAME", "torchvision:NAME", or any nn.Module that ends in a
-            linear layer.
-        weights: the backbone's weights file, where it is not a package's; "random" for random weights.
-        leaky: swap ReLU for leaky ReLU before linearising.
-        size: side of the input in pixels; None: what the backbone was trained with.
-        squash: resize images to a square, as the paper does, instead of keeping their aspect and cutting the middle.
-        views: fixed views of every image: "none", "flip", "five", "ten" or "resized"; "auto": "flip" where
-            leave-one-out says that it helps, else "none".
-        device: "auto", "cpu", "cuda", "cuda:1", …
-        strict: refuse damaged images instead of skipping them.
-        limit_per_class: use at most this many images of every class.
-        solver, pooling, pool_channels, linearize_reduction, weight_decay, body_weight_decay, head, form, linearize,
-            relinearize, finetune_first, alpha, augment, preconditioner, loo, tol, max_passes, epochs, learning_rate,
-            minibatch, draws, batch_size, dtype, precision, compile, seed: see `lqf.settings.Settings`.
+    {arguments}
 
     Attributes:
         classes_: (n_classes,) class names or labels.
         report_: what the fit did: solver, weight decay, residual, leave-one-out error, times.
-        fitted_: the model itself (`lqf.fitting.fitted_model.Fitted`).
+        fitted_: the model itself (`lqf.fitting.FittedModel`).
         analysis_: what `analyse` opened last; None: nothing yet.
     """
 
     def __init__(
         self,
-        backbone: str | nn.Module = "efficientnet_lite0",
+        backbone: str | nn.Module = Setup.backbone,
         *,
-        weights: str | Path | None = None,
-        leaky: bool = True,
-        size: int | None = None,
-        squash: bool = False,
-        views: str = "auto",
-        device: str = "auto",
-        strict: bool = False,
-        limit_per_class: int | None = None,
-        solver: str = "auto",
-        pooling: str = "auto",
-        pool_channels: int = 256,
-        linearize_reduction: bool = False,
-        weight_decay: float | str = "auto",
-        body_weight_decay: float | str = "auto",
-        head: str = "crossfit",
-        form: str = "centred",
-        linearize: str = "all",
-        relinearize: int = 0,
-        finetune_first: int = 0,
-        alpha: float = 15.0,
-        augment: str = "none",
-        preconditioner: str = "kfac",
-        loo: str = "auto",
-        tol: float = 2e-2,
-        max_passes: int = 40,
-        epochs: int = 30,
-        learning_rate: float | None = None,
-        minibatch: int = 28,
-        draws: int | None = 4,
-        batch_size: int | None = None,
-        dtype: str = "float32",
-        precision: str = "auto",
-        compile: str = "auto",
-        seed: int = 0,
+        weights: str | Path | None = Setup.weights,
+        leaky: bool = Setup.leaky,
+        size: int | None = Setup.size,
+        squash: bool = Setup.squash,
+        views: str = Settings.views,
+        device: str = Setup.device,
+        strict: bool = Setup.strict,
+        limit_per_class: int | None = Setup.limit_per_class,
+        solver: str = Settings.solver,
+        pooling: str = Settings.pooling,
+        pool_channels: int = Settings.pool_channels,
+        linearize_reduction: bool = Settings.linearize_reduction,
+        weight_decay: float | str = Settings.weight_decay,
+        body_weight_decay: float | str = Settings.body_weight_decay,
+        head: str = Settings.head,
+        form: str = Settings.form,
+        linearize: str = Settings.linearize,
+        relinearize: int = Settings.relinearize,
+        finetune_first: int = Settings.finetune_first,
+        alpha: float = Settings.alpha,
+        augment: str = Settings.augment,
+        preconditioner: str = Settings.preconditioner,
+        loo: str = Settings.loo,
+        tol: float = Settings.tol,
+        max_passes: int = Settings.max_passes,
+        epochs: int = Settings.epochs,
+        learning_rate: float | None = Settings.learning_rate,
+        minibatch: int = Settings.minibatch,
+        draws: int | None = Settings.draws,
+        batch_size: int | None = Settings.batch_size,
+        dtype: str = Settings.dtype,
+        precision: str = Settings.precision,
+        compile: str = Settings.compile,
+        seed: int = Settings.seed,
     ):
         self.backbone = backbone
         self.weights = weights
@@ -159,7 +147,7 @@ class LQFClassifier:
         return {n: getattr(self, n) for n in self._parameter_names()}
 
     def set_params(self, **params: Any) -> LQFClassifier:
-        """Change constructor arguments."""
+        """Change constructor arguments, for the next fit."""
         known = self._parameter_names()
         for name, value in params.items():
             if name not in known:
@@ -219,64 +207,45 @@ class LQFClassifier:
             world: the processes that share the work, all of which call this with the same arguments
                 (`lqf.runtime.distributed.joined`); default: this one alone.
         """
-        settings, device = self._settings(), world.device or resolve_device(self.device)
+        settings, setup = self._of(Settings), self._of(Setup)
+        device = world.device or resolve_device(self.device)
         _check_solver(settings, world)
         samples = load_samples(
             X,
             y,
             sample_weight=sample_weight,
             groups=groups,
-            limit_per_class=self.limit_per_class,
-            seed=self.seed,
+            limit_per_class=setup.limit_per_class,
+            seed=settings.seed,
             progress=progress,
         )
         samples = samples.select(np.flatnonzero(samples.weights > 0))  # weight zero is absent
         check_trainable(samples)
-        backbone = load_backbone(self.backbone, weights=self.weights, leaky=self.leaky, seed=self.seed)
-        preprocess = Preprocess(
-            size=backbone.size if self.size is None else self.size,
-            interpolation=backbone.interpolation,
-            mean=backbone.mean,
-            std=backbone.std,
-            keep_aspect=not self.squash,
-            views="none" if settings.views == "auto" else settings.views,  # type: ignore[arg-type]
-        )
+        backbone = load_backbone(setup.backbone, weights=setup.weights, leaky=setup.leaky, seed=settings.seed)
+        views: Any = "none" if settings.views == "auto" else settings.views
+        preprocess = backbone.preprocess(size=setup.size, squash=setup.squash, views=views)
         world.same("data, settings and network", [samples.ids, settings.to_dict(), backbone.spec["state_sha256"]])
-        images = open_shard(samples, preprocess, world, strict=self.strict, progress=progress)
+        images = open_shard(samples, preprocess, world, strict=setup.strict, progress=progress)
         _report_skipped(images, progress)
         check_trainable(images.samples)
         keep = None
         if checkpoint is not None:
-            keep = Checkpoint(Path(checkpoint), self._fingerprint(images, backbone.spec, preprocess))
-        fitted = Fit(settings, backbone, images, preprocess, device, keep, resume, progress, world).run()
-        fitted.train.source = str(X) if isinstance(X, str | Path) else None
-        self._adopt(fitted)
+            fingerprint = _fingerprint(images, settings, backbone.spec, preprocess)
+            keep = Checkpoint(Path(checkpoint), fingerprint, resume=resume)
+        fitted = fit(images, backbone, preprocess, Context(settings, device, world, progress, keep))
+        train = replace(fitted.train, source=str(X) if isinstance(X, str | Path) else None)
+        self._adopt(replace(fitted, train=train, setup=setup))
         return self
 
-    def _settings(self) -> Settings:
-        own = self.get_params()
-        return Settings(**{n: own[n] for n in Settings.__dataclass_fields__})
+    def _of(self, kind: type[Any]) -> Any:
+        """The arguments that are fields of `Settings` or `Setup`."""
+        return kind(**{f.name: getattr(self, f.name) for f in fields(kind)})
 
-    def _fingerprint(self, images: Images, spec: dict[str, Any], preprocess: Preprocess) -> dict[str, Any]:
-        samples = images.samples
-        settings = self._settings().to_dict()
-        for irrelevant in ("tol", "max_passes", "batch_size", "precision", "compile", "loo"):
-            settings.pop(irrelevant)
-        return {
-            "settings": settings,
-            "backbone": spec.get("state_sha256"),
-            "preprocess": preprocess.to_dict(),
-            "hashes": list(images.hashes),
-            "labels": samples.labels.tolist(),
-            "weights": samples.weights.tolist(),
-            "groups": samples.groups and list(samples.groups),
-        }
-
-    def _adopt(self, fitted: Fitted) -> None:
+    def _adopt(self, fitted: FittedModel) -> None:
         self.fitted_ = fitted
         self.analysis_: Analysis | None = None
-        self.report_ = fitted.report
-        self.classes_ = _class_array(fitted.classes)
+        self.report_ = fitted.report.to_dict()
+        self.classes_ = class_array(fitted.classes)
 
     # --- using --------------------------------------------------------------------------------------------------------
 
@@ -312,13 +281,13 @@ class LQFClassifier:
 
     def leave_one_out(self) -> LeaveOneOut:
         """Out-of-sample outputs of the training samples, from the solved problem itself."""
-        loo = self._model().loo
-        if loo is None:
+        fitted = self._model()
+        if fitted.loo is None:
             raise LQFError(
-                f"leave-one-out is not known for this fit (loo={self.loo!r}); "
+                f"leave-one-out is not known for this fit (loo={fitted.settings.loo!r}); "
                 "fit with loo='folds' or solver='head', or use a labelled test set"
             )
-        return loo
+        return fitted.loo
 
     @computing
     def analyse(
@@ -341,7 +310,9 @@ class LQFClassifier:
         """
         fitted = self._model()
         images = open_training(fitted, train, y, progress)
-        self.analysis_ = Analysis.of(fitted, images, self._settings(), resolve_device(self.device), method, progress)
+        settings = replace(fitted.settings, batch_size=self.batch_size)
+        context = Context(settings, resolve_device(self.device), progress=progress)
+        self.analysis_ = Analysis.of(fitted, images, context, method)
         return self.analysis_
 
     def influence(self, images: Any, y: Any = None, **options: Any) -> Influence:
@@ -349,7 +320,7 @@ class LQFClassifier:
         return self._analysis().influence(images, y, **options)
 
     def information(self, validation: Any = None, y: Any = None, **options: Any) -> Information:
-        """How much every training sample tells about these images; see `Analysis.information`."""
+        """How much every training sample says about these images; see `Analysis.information`."""
         return self._analysis().information(validation, y, **options)
 
     def what_if(self, images: Any, **change: Any) -> WhatIf:
@@ -365,11 +336,9 @@ class LQFClassifier:
             similar: least cosine of near-duplicates.
             progress: where to report.
         """
-        from lqf.analysis.audit import audit
-
         self._model()
         fresh = self.analysis_ is None or train is not None
-        return audit(self, self.analyse(train, y, progress=progress) if fresh else self._analysis(), similar=similar)
+        return audit(self.analyse(train, y, progress=progress) if fresh else self._analysis(), similar=similar)
 
     def _analysis(self) -> Analysis:
         self._model()
@@ -381,11 +350,16 @@ class LQFClassifier:
         _report_skipped(images, progress)
         return images
 
+    @computing
+    def features(self, images: Images, *, progress: Progress = SILENT) -> torch.Tensor:
+        """(N, p) what the head sees of opened images, averaged over their views."""
+        device = resolve_device(self.device)
+        rows = self.batch_size or usual_rows(device)
+        return self._model().features(images, device=device, batch_size=rows, progress=progress)
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the model as a folder of safetensors, JSON and CSV."""
-        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in self.get_params().items()}
-        params = {k: v if isinstance(v, str | int | float | bool | None) else str(v) for k, v in plain.items()}
-        storage.save(self._model(), path, settings=params, overwrite=overwrite)
+        storage.save(self._model(), path, overwrite=overwrite)
 
     @classmethod
     def load(
@@ -404,17 +378,13 @@ class LQFClassifier:
             weights: the backbone's weights file, where it has moved.
             device: where to predict.
         """
-        fitted, params = storage.load(path, backbone=backbone, weights=weights)
-        if backbone is not None:
-            params["backbone"] = backbone
-        if weights is not None:
-            params["weights"] = str(weights)
-        known = cls._parameter_names()
-        model = cls(**{k: v for k, v in params.items() if k in known and k != "device"}, device=device)
+        fitted = storage.load(path, backbone=backbone, weights=weights)
+        params = {f.name: getattr(of, f.name) for of in (fitted.setup, fitted.settings) for f in fields(of)}
+        model = cls(**params | {"device": device})
         model._adopt(fitted)
         return model
 
-    def _model(self) -> Fitted:
+    def _model(self) -> FittedModel:
         if not hasattr(self, "fitted_"):
             raise LQFError("this LQFClassifier is not fitted yet; call `fit` or `LQFClassifier.load` first")
         return self.fitted_
@@ -435,13 +405,28 @@ class LQFClassifier:
     @computing
     def _outputs(self, images: Images, progress: Progress) -> torch.Tensor:
         device = resolve_device(self.device)
-        return self._model().outputs(
-            images,
-            device=device,
-            batch_size=self.batch_size or usual_rows(device),
-            dtype=torch.float64 if self.dtype == "float64" else torch.float32,
-            progress=progress,
-        )
+        rows = self.batch_size or usual_rows(device)
+        return self._model().outputs(images, device=device, batch_size=rows, progress=progress)
+
+
+assert LQFClassifier.__doc__ is not None
+LQFClassifier.__doc__ = LQFClassifier.__doc__.replace("    {arguments}", described(Setup, Settings))
+
+
+def _fingerprint(images: Images, settings: Settings, spec: dict[str, Any], preprocess: Preprocess) -> dict[str, Any]:
+    """What decides the problem that a checkpoint belongs to."""
+    samples, how = images.samples, settings.to_dict()
+    for irrelevant in ("tol", "max_passes", "batch_size", "precision", "compile", "loo"):
+        how.pop(irrelevant)
+    return {
+        "settings": how,
+        "backbone": spec.get("state_sha256"),
+        "preprocess": preprocess.to_dict(),
+        "hashes": list(images.hashes),
+        "labels": samples.labels.tolist(),
+        "weights": samples.weights.tolist(),
+        "groups": samples.groups and list(samples.groups),
+    }
 
 
 def _check_solver(settings: Settings, world: World) -> None:
@@ -457,10 +442,3 @@ def _check_solver(settings: Settings, world: World) -> None:
 def _report_skipped(images: Images, progress: Progress) -> None:
     for sample, reason in images.skipped:
         progress.say(f"skipped `{sample}`: {reason}")
-
-
-def _class_array(classes: tuple[str, ...]) -> np.ndarray:
-    """Class names, as integers where they all are integers (arrays were fitted with integer labels)."""
-    if all(re.fullmatch("0|-?[1-9][0-9]*", c) for c in classes):
-        return np.array([int(c) for c in classes])
-    return np.array(classes)

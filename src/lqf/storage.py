@@ -13,8 +13,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,21 +30,24 @@ from lqf.backbones.state import is_moved, state_of
 from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.fitted_model import Fitted, TrainingTable
+from lqf.fitting import FittedModel, TrainingTable
+from lqf.fitting.report import FitReport
+from lqf.settings import Settings, Setup
 from lqf.utils.files import atomic_folder, has_format
 from lqf.utils.json_values import dump_json, json_values
 
+T = TypeVar("T")
 FORMAT = "lqf-model"
 VERSION = 1
 BACKBONE = "backbone.safetensors"
 
 
-def save(fitted: Fitted, path: str | Path, *, settings: dict[str, Any], overwrite: bool = False) -> None:
+def save(model: FittedModel, path: str | Path, *, overwrite: bool = False) -> None:
     """Write the folder beside its final place and move it there."""
     path = Path(path)
     check_target(path, overwrite)
     with atomic_folder(path) as beside:
-        _write(fitted, beside, settings)
+        _write(model, beside)
 
 
 def check_target(path: Path, overwrite: bool) -> None:
@@ -55,10 +60,8 @@ def check_target(path: Path, overwrite: bool) -> None:
         raise LQFError(f"`{path}` exists and is not a fitted model; it is not replaced even with --overwrite")
 
 
-def load(
-    path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None
-) -> tuple[Fitted, dict[str, Any]]:
-    """The model and the settings it was fitted with.
+def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None) -> FittedModel:
+    """The model, with the settings it was fitted by.
 
     Args:
         path: the folder.
@@ -74,39 +77,41 @@ def load(
         tensors = load_file(path / "weights.safetensors")
         state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
         rebuilt = _rebuilt(path, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
-        return _assemble(path, meta, tensors, rebuilt), meta["settings"]
+        given = {"backbone": backbone, "weights": None if weights is None else str(weights)}
+        setup = _fields(Setup, meta["settings"] | {k: v for k, v in given.items() if v is not None})
+        return _assemble(path, meta, tensors, rebuilt, setup)
     except (KeyError, TypeError, SafetensorError) as error:
         raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
 
 
-def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
-    tensors = {"head": fitted.head, "point": fitted.point, "delta": fitted.delta}
-    if fitted.loo is not None:
-        tensors["loo"] = fitted.loo.outputs
-    reduction = reduction_of(fitted.backbone)
+def _write(model: FittedModel, folder: Path) -> None:
+    tensors = {"head": model.head, "point": model.point, "delta": model.delta}
+    if model.loo is not None:
+        tensors["loo"] = model.loo.outputs
+    reduction = reduction_of(model.backbone)
     if reduction is not None:
         tensors["reduction"] = reduction.cpu()
     save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "weights.safetensors")
     names = ["weights.safetensors", "samples.csv"]
-    if is_moved(fitted.backbone):
-        state = state_of(fitted.backbone.body)
+    if is_moved(model.backbone):
+        state = state_of(model.backbone.body)
         save_file({k: v.detach().cpu().contiguous().clone() for k, v in state.items()}, folder / BACKBONE)
         names.append(BACKBONE)
-    _write_samples(fitted, folder / "samples.csv")
+    _write_samples(model, folder / "samples.csv")
     meta = {
         "format": FORMAT,
         "version": VERSION,
-        "backbone": fitted.backbone.spec,
-        "preprocess": fitted.preprocess.to_dict(),
-        "classes": list(fitted.classes),
-        "alpha": fitted.alpha,
-        "constant": fitted.constant,
-        "stage": fitted.stage,
-        "beta": fitted.beta,
-        "train": fitted.train.source,
-        "loo": None if fitted.loo is None else {"level": fitted.loo.level, "note": fitted.loo.note},
-        "settings": settings,
-        "report": fitted.report,
+        "backbone": model.backbone.spec,
+        "preprocess": model.preprocess.to_dict(),
+        "classes": list(model.classes),
+        "alpha": model.alpha,
+        "constant": model.constant,
+        "stage": model.stage,
+        "beta": model.beta,
+        "train": model.train.source,
+        "loo": None if model.loo is None else {"level": model.loo.level, "note": model.loo.note},
+        "settings": {**model.setup.to_dict(), **model.settings.to_dict()},
+        "report": model.report.to_dict(),
         "files": {n: _sha256(folder / n) for n in names},
     }
     meta = json_values(meta)
@@ -114,14 +119,14 @@ def _write(fitted: Fitted, folder: Path, settings: dict[str, Any]) -> None:
     (folder / "model.json").write_text(dump_json(meta))
 
 
-def _write_samples(fitted: Fitted, path: Path) -> None:
-    t = fitted.train
+def _write_samples(model: FittedModel, path: Path) -> None:
+    t = model.train
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "label", "weight", "group", "sha256"])
         groups = t.groups or [""] * len(t.ids)
         for row in zip(t.ids, t.labels.tolist(), t.weights.tolist(), groups, t.hashes, strict=True):
-            writer.writerow([row[0], fitted.classes[row[1]], repr(row[2]), row[3], row[4]])
+            writer.writerow([row[0], model.classes[row[1]], repr(row[2]), row[3], row[4]])
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -162,14 +167,15 @@ def _assemble(
     meta: dict[str, Any],
     tensors: dict[str, torch.Tensor],
     backbone: Backbone,
-) -> Fitted:
+    setup: Setup,
+) -> FittedModel:
     classes = tuple(meta["classes"])
     train = _read_samples(path / "samples.csv", classes, meta["train"])
     loo = None
     if meta["loo"] is not None:
         labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
-        loo = LeaveOneOut(tensors["loo"], labels, w, meta["loo"]["level"], meta["loo"]["note"])
-    return Fitted(
+        loo = LeaveOneOut(tensors["loo"], meta["loo"]["level"], meta["loo"]["note"], labels=labels, weights=w)
+    return FittedModel(
         backbone=backbone,
         preprocess=Preprocess.from_dict(meta["preprocess"]),
         classes=classes,
@@ -182,8 +188,15 @@ def _assemble(
         beta=meta["beta"],
         train=train,
         loo=loo,
-        report=meta["report"],
+        report=FitReport.from_dict(meta["report"]),
+        settings=_fields(Settings, meta["settings"]),
+        setup=setup,
     )
+
+
+def _fields(of: type[T], values: Mapping[str, Any]) -> T:
+    """Those of the values that are fields of a dataclass; the others have their defaults."""
+    return of(**{f.name: values[f.name] for f in fields(of) if f.name in values})  # type: ignore[arg-type]
 
 
 def _read_samples(path: Path, classes: tuple[str, ...], source: str | None) -> TrainingTable:

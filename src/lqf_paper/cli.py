@@ -10,6 +10,7 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.errors import LQFError
+from lqf.settings import Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import columns, counted, duration, facts, shortened
 
@@ -27,8 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="DIR", nargs="+", default=[], help="folders with train/ and test/")
     parser.add_argument("--out", metavar="DIR", default="results", help="where JSON, PNG and README.md go")
-    options.add_backbone(parser)
-    options.add_size(parser)
+    options.add_settings(parser, Setup, only=("backbone", "weights", "size"))
     parser.add_argument("--grid", choices=SCALES, default="short", help="how much of the paper's grids is searched")
     parser.add_argument(
         "--quick", action="store_true", default=False, help="the same as --grid quick: minutes, on a CPU"

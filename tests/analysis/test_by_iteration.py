@@ -57,15 +57,15 @@ def test_with_many_outputs_the_effects_of_all_are_estimates() -> None:
     refit = refits()
     estimated = refit.analysis.influence(refit.test.numpy())
     assert estimated.level == "estimated"
-    exact = ByKernel.of(refit.analysis.rebuilt)
+    exact = ByKernel.of(refit.analysis.model, refit.analysis.problem)
     queries, units = refit.analysis.queries(refit.test.numpy()), refit.analysis.units
     truth = exact.effects(queries, units, None).value
-    first_order = exact.exact.effects(exact._response(queries), exact.exact.e, units)
+    first_order = exact.dual.effects(exact._response(queries), exact.dual.e, units)
     assert (estimated.effects - truth).norm() < 0.9 * (first_order - truth).norm()
     assert float(torch.corrcoef(torch.stack([estimated.effects.flatten(), truth.flatten()]))[0, 1]) > 0.7
-    lam = exact.exact.ridge.lam
-    trace, error = refit.analysis.method._surrogate.trace()  # type: ignore[attr-defined]
-    assert abs(trace - float((lam / (lam + exact.exact.mu)).sum())) < 4 * error
+    lam = exact.dual.ridge.lam
+    trace, error = refit.analysis.method._leverages.trace()  # type: ignore[attr-defined]
+    assert abs(trace - float((lam / (lam + exact.dual.mu)).sum())) < 4 * error
 
 
 def test_groups_and_views_leave_together() -> None:
@@ -113,7 +113,7 @@ def test_information_is_sketched_within_its_standard_error(monkeypatch: pytest.M
     model, x, _ = fitted()
     test = data(3, seed=7)[0]
     dense = model.analyse(x, method="dense")
-    exact, e_loo = dense.information(test), dense.method.exact.out_of_sample(dense.units)  # type: ignore[attr-defined]
+    exact, e_loo = dense.information(test), dense.method.dual.out_of_sample(dense.units)  # type: ignore[attr-defined]
     analysis = model.analyse(x)
     assert analysis.information(test).level == "estimated"
     monkeypatch.setattr(analysis.method, "_estimated", lambda _: e_loo)

@@ -22,14 +22,14 @@ def analysed(n_classes: int = 3) -> tuple[ByKFAC, torch.Tensor, object]:
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_effects_are_the_removal_formula_with_the_approximate_curvature(n_classes: int) -> None:
     method, test, analysis = analysed(n_classes)
-    problem, c = method.problem, method.problem.model.n_outputs
+    problem, c = method.problem.quadratic, method.problem.model.n_outputs
     blocks = method.responses.blocks  # type: ignore[attr-defined]
     eye = torch.eye(problem.size, dtype=torch.float64)
     inverse = torch.stack([blocks.solve(v, problem) for v in eye])
     torch.testing.assert_close(inverse, inverse.T, rtol=1e-8, atol=1e-10)
-    j, _, s = rows(method.rebuilt.problem)
-    base = brute_outputs(method.rebuilt.problem, problem.zero(), test)
-    query = torch.stack([brute_outputs(method.rebuilt.problem, v, test) - base for v in eye], -1)  # (Q, C, size)
+    j, _, s = rows(problem)
+    base = brute_outputs(problem, problem.zero(), test)
+    query = torch.stack([brute_outputs(problem, v, test) - base for v in eye], -1)  # (Q, C, size)
     e = problem.residuals(method.solution.delta)
     found = analysis.influence(test.numpy())
     assert found.level == "estimated"

@@ -71,7 +71,7 @@ def test_views_leave_together_and_queries_are_averaged_over_theirs(solver: str) 
     analysis = model.analyse(x)
     influence = analysis.influence(test)
     np.testing.assert_allclose(influence.outputs, model.decision_function(test), rtol=1e-6, atol=1e-8)
-    inputs = analysis.rebuilt.inputs(analysis.queries(test).images)
+    inputs = analysis.problem.inputs_of(analysis.queries(test).images)
     refit = Refitted(model, x, inputs.fetch(torch.arange(6)))
     mean = lambda f: f.view(3, 2, -1).mean(1)  # noqa: E731
     whole = mean(refit.outputs())
@@ -83,7 +83,7 @@ def test_views_leave_together_and_queries_are_averaged_over_theirs(solver: str) 
 def test_leave_one_out_is_the_one_of_the_fit(case: str) -> None:
     refit, _, _ = fitted(case, weights=True)
     again = refit.analysis.leave_one_out()
-    fit = refit.analysis.rebuilt.fitted.loo
+    fit = refit.analysis.model.loo
     assert again.level == "exact"
     assert fit is not None
     torch.testing.assert_close(again.outputs, fit.outputs.double(), rtol=1e-7, atol=1e-7)
@@ -134,7 +134,7 @@ def test_information_is_the_mean_squared_change(case: str) -> None:
 def test_information_on_the_training_samples_leaves_out_the_sample_itself(case: str) -> None:
     """Each training row through its own head: the removal effect on the others' residuals, from a dense hat matrix."""
     refit, _, _ = fitted(case, weights=True)
-    exact, values = refit.analysis.method.exact, refit.analysis.information().values  # type: ignore[attr-defined]
+    exact, values = refit.analysis.method.dual, refit.analysis.information().values  # type: ignore[attr-defined]
     c = 3
     e_loo = exact.out_of_sample(refit.analysis.units)
     own = torch.cat([p for p, _ in exact.own_responses(5)])

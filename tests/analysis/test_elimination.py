@@ -132,15 +132,15 @@ def test_the_averaged_kernel_with_other_images_is_the_mean_over_signs() -> None:
     analysis = classifier(solver="pcg", loo="none", **FIXED).fit(x, y).analyse(x)
     method = analysis.method
     assert isinstance(method, ByIteration)
-    problem, side = method.rebuilt.problem, method._side(analysis.queries(data(4, seed=7)[0]))
+    problem, side = method.problem.quadratic, method._asked(analysis.queries(data(4, seed=7)[0]))
     signs = torch.tensor([[1.0, 1, -1], [-1, 1, 1]])
     whole = body_cross(problem, side.inputs, budget=1 << 28).view(4, 3, N, 3)
     mean = torch.einsum("rc,qcnd,rd->qn", signs.to(whole), whole, signs.to(whole)) / 6
     for budget in (1 << 28, 1 << 12):
         torch.testing.assert_close(body_cross(problem, side.inputs, signs, budget=budget), mean)
     omega = problem.ridge.body / problem.ridge.head
-    head = torch.ones(4, N) + side.features @ method.rebuilt.features.T
-    found = averaged_cross(problem, method.rebuilt.features, side, signs, budget=1 << 28)
+    head = torch.ones(4, N) + side.features @ method.problem.features.T
+    found = averaged_cross(problem, method.problem.features, side, signs, budget=1 << 28)
     torch.testing.assert_close(found, head.double() + mean / omega)
 
 
@@ -150,7 +150,7 @@ def test_of_two_copies_a_summary_keeps_one(solver: str) -> None:
     ridge = {"weight_decay": 1e-3} | ({} if solver == "head" else {"body_weight_decay": 1e-2})
     twice, labels = np.concatenate([x, x]), np.concatenate([y, y])
     model = classifier(solver=solver, head="random", loo="none", **ridge).fit(twice, labels)
-    summary = summarize(model, model.analyse(twice, labels), 0.5)
+    summary = summarize(model.analyse(twice, labels), 0.5)
     once = sorted(i % 9 for i in summary.kept)
     assert once[:9] == list(range(9))
     assert summary.level == ("estimated" if solver == "pcg" else "exact")

@@ -1,8 +1,10 @@
 """`lqf fit` from end to end, and what it leaves on the disk."""
 
+import argparse
 import inspect
 import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +14,7 @@ from cli.conftest import CLASSES, HEAD, TINY, tree
 from lqf.cli.app import COMMANDS, make_parser
 from lqf.data.preprocess import Views
 from lqf.estimator import LQFClassifier
-from lqf.settings import CHOICES
+from lqf.settings import Settings, Setup
 
 PROMISED = {"n", "classes", "solver", "weight_decay", "loo_error", "loo_level", "relative_residual", "seconds", "run"}
 
@@ -49,9 +51,12 @@ def test_summary_says_the_main_things_and_what_to_type_next(lqf, photos):
     assert max(map(len, called.out.splitlines())) <= 80
 
 
+OWN = {"command", "train", "output", "overwrite", "resume", "json", "memory"}
+
+
 def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
     args = vars(make_parser(COMMANDS).parse_args(["fit", "TRAIN", "-o", "RUN"]))
-    assert set(args) == {"command", "train", "output", "overwrite", "resume", "json"}
+    assert set(args) == OWN - {"memory"}
     everything = (
         "--backbone b --weights w --solver head --pooling avg --weight-decay 1 --body-weight-decay auto --head probe"
     )
@@ -62,7 +67,30 @@ def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
     everything += " --batch-size 1 --preconditioner kfac"
     given = set(vars(make_parser(COMMANDS).parse_args(["fit", "TRAIN", "-o", "RUN", *everything.split()]))) - set(args)
     assert given <= set(inspect.signature(LQFClassifier).parameters)
-    assert CHOICES["views"] == ("auto", *get_args(Views))
+    choices = {f.name: f.metadata["choices"] for f in fields(Settings)}
+    assert choices["views"] == ("auto", *get_args(Views))
+
+
+def test_every_setting_with_a_group_is_an_option_with_its_help_choices_and_default():
+    parser = make_parser(COMMANDS)
+    commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices
+    actions = {a.dest: a for a in commands["fit"]._actions if a.dest != "help"}
+    known = {f.name: f for of in (Setup, Settings) for f in fields(of) if f.metadata["group"]}
+    assert set(actions) == set(known) | OWN - {"command"}
+    for name, f in known.items():
+        action = actions[name]
+        assert action.default is argparse.SUPPRESS, name  # the one default is the setting's own
+        assert f.metadata["help"] in action.help
+        assert action.choices == (f.metadata["choices"] or None)
+        if f.default not in (None, True, False):
+            assert "default:" in action.help
+
+
+@pytest.mark.parametrize(("option", "value"), [("--tol", 1e-3), ("--seed", 7), ("--size", 48), ("--weight-decay", 0.5)])
+def test_values_are_read_as_numbers(option, value):
+    args = make_parser(COMMANDS).parse_args(["fit", "TRAIN", "-o", "RUN", option, str(value)])
+    found = getattr(args, option[2:].replace("-", "_"))
+    assert (found, type(found)) == (value, type(value))
 
 
 def test_limit_per_class_and_a_manifest(lqf, photos):

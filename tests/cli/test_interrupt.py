@@ -72,7 +72,7 @@ def test_a_checkpoint_of_another_problem_is_refused_and_without_resume_replaced(
 
 
 def test_interrupted_before_the_first_checkpoint(lqf, photos, monkeypatch):
-    monkeypatch.setattr("lqf.fitting.pipeline.Fit.features", _ctrl_c)
+    monkeypatch.setattr("lqf.fitting.encoder.Encoder.features", _ctrl_c)
     called = lqf("fit", photos / "train", "-o", "run", *SOLVE, "--resume")
     assert called.code == 130
     assert "there is no checkpoint `run.checkpoint`" in called.err

@@ -11,9 +11,8 @@ from lqf.linear.inputs import average_views
 
 
 def loo(outputs: list[list[float]], labels: list[int], weights: list[float] | None = None) -> LeaveOneOut:
-    return LeaveOneOut(
-        torch.tensor(outputs).double(), torch.tensor(labels), torch.tensor(weights or [1.0] * len(labels)), "exact"
-    )
+    s = torch.tensor(weights or [1.0] * len(labels))
+    return LeaveOneOut(torch.tensor(outputs).double(), "exact", labels=torch.tensor(labels), weights=s)
 
 
 def test_error_is_the_weighted_share_of_wrong_predictions() -> None:
@@ -29,7 +28,8 @@ def test_suspicion_is_the_best_other_score_minus_the_labels_own() -> None:
 
 def test_positive_suspicion_is_a_wrong_prediction() -> None:
     for c in (1, 4):
-        result = LeaveOneOut(torch.randn(50, c), torch.randint(0, max(c, 2), (50,)), torch.ones(50), "exact")
+        labels = torch.randint(0, max(c, 2), (50,))
+        result = LeaveOneOut(torch.randn(50, c), "exact", labels=labels, weights=torch.ones(50))
         assert torch.equal(result.suspicion() > 0, result.predicted != result.labels)
 
 
@@ -46,7 +46,7 @@ def test_a_flipped_label_is_the_most_suspicious(n_classes: int, solver: str) -> 
 
 def test_temperature_takes_the_sample_weights() -> None:
     outputs, labels, weights = torch.randn(30, 3), torch.randint(0, 3, (30,)), torch.rand(30)
-    result = LeaveOneOut(outputs, labels, weights, "exact")
+    result = LeaveOneOut(outputs, "exact", labels=labels, weights=weights)
     assert result.temperature() == fit_temperature(outputs, labels, weights)
     assert result.temperature() != fit_temperature(outputs, labels)
 
@@ -59,6 +59,6 @@ def test_views_are_averaged_per_sample() -> None:
 
 def test_the_error_has_a_standard_error_by_the_samples_that_are_known() -> None:
     outputs = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [torch.nan, torch.nan]])
-    loo = LeaveOneOut(outputs, torch.tensor([0, 1, 1, 0]), torch.ones(4), "estimated")
+    loo = LeaveOneOut(outputs, "estimated", labels=torch.tensor([0, 1, 1, 0]), weights=torch.ones(4))
     assert loo.error == pytest.approx(1 / 3)
     assert loo.standard_error == pytest.approx((1 / 3 * 2 / 3 / 3) ** 0.5)

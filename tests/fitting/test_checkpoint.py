@@ -13,7 +13,7 @@ from lqf import LQFClassifier
 from lqf.errors import LQFError
 from lqf.fitting import checkpoint
 from lqf.fitting.checkpoint import Checkpoint
-from lqf.linear.problem import QuadraticProblem
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.solvers.schur import SchurComplement
 
 PROBLEM = {"settings": {"seed": 0}, "labels": [0, 1]}
@@ -29,9 +29,11 @@ def kept(path: Path, **options: object) -> Checkpoint:
 def test_vectors_and_state_come_back_as_they_were(tmp_path: Path) -> None:
     vectors = {"x": torch.randn(5, dtype=torch.float64), "t": torch.randn(2, 3).T}
     kept(tmp_path).save(vectors, {"at": 7, "ridge": {"head": 0.1, "body": 1 / 3}}, force=True)
-    loaded, state = kept(tmp_path).load()
+    state = kept(tmp_path).load()
+    loaded = state.vectors
     assert all(torch.equal(loaded[k], vectors[k]) and loaded[k].dtype == vectors[k].dtype for k in vectors)
-    assert state == {"at": 7, "ridge": {"head": 0.1, "body": 1 / 3}}
+    assert (state.passes, state.ridge, state.views) == (7, Ridge(0.1, 1 / 3), None)
+    assert state.at == {"at": 7, "ridge": {"head": 0.1, "body": 1 / 3}}
 
 
 def test_without_a_file_there_is_nothing_to_resume(tmp_path: Path) -> None:
@@ -44,9 +46,9 @@ def test_it_is_written_only_now_and_then_unless_forced(tmp_path: Path) -> None:
     slow.save({"x": torch.zeros(1)}, {"at": 1})
     assert not slow.path.exists()
     slow.save({"x": torch.zeros(1)}, {"at": 2}, force=True)
-    assert slow.load()[1]["at"] == 2
+    assert slow.load().passes == 2
     eager.save({"x": torch.zeros(1)}, {"at": 3})
-    assert eager.load()[1]["at"] == 3
+    assert eager.load().passes == 3
     eager.remove()
     assert not eager.path.exists()
 
@@ -66,7 +68,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: Callable[[bytes], byt
     mine = kept(tmp_path)
     mine.save({"x": torch.zeros(3)}, {"at": 1}, force=True)
     mine.path.write_bytes(damage(mine.path.read_bytes()))
-    with pytest.raises(LQFError, match=r"is no readable checkpoint .* delete it"):
+    with pytest.raises(LQFError, match=r"is not a readable checkpoint .* delete it"):
         mine.load()
 
 
@@ -89,9 +91,9 @@ def test_a_write_that_fails_leaves_the_old_one_and_no_rest(tmp_path: Path, monke
     monkeypatch.setattr(checkpoint, "save_file", half)
     with pytest.raises(OSError, match="No space left"):
         mine.save({"x": torch.zeros(3)}, {"at": 2}, force=True)
-    vectors, state = mine.load()
-    assert vectors["x"].tolist() == [1, 1, 1]
-    assert state["at"] == 1
+    state = mine.load()
+    assert state.vectors["x"].tolist() == [1, 1, 1]
+    assert state.passes == 1
     assert list(mine.path.parent.iterdir()) == [mine.path]
 
 
@@ -195,7 +197,7 @@ def test_without_resume_a_checkpoint_is_not_read(tmp_path: Path) -> None:
     file.write_text("nonsense")
     assert pcg().fit(X, Y, checkpoint=file).report_["converged"]
     file.write_text("nonsense")
-    with pytest.raises(LQFError, match="no readable checkpoint"):
+    with pytest.raises(LQFError, match="not a readable checkpoint"):
         pcg().fit(X, Y, checkpoint=file, resume=True)
 
 

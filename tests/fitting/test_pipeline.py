@@ -9,7 +9,7 @@ import torch
 from sklearn.base import clone
 
 from dense import optimum
-from fits import FIXED, brute_outputs, classifier, convnet, data, network, pictures, problem_of, stages_of
+from fits import FIXED, brute_outputs, classifier, convnet, data, network, pictures, problem_of, reopened
 from lqf import LQFClassifier
 from lqf.data import load_samples, normalize, open_images
 from lqf.errors import LQFError
@@ -142,7 +142,7 @@ def test_outputs_are_those_of_the_dense_normal_equations(head: str, form: str, n
     x, y = data(14, n_classes)
     w = np.random.default_rng(0).random(14) + 0.5
     model = classifier(head=head, form=form, **FIXED).fit(x, y, w)
-    problem = problem_of(model, stages_of(model, x, y, w))
+    problem = problem_of(model, x, y, w)
     expected = brute_outputs(problem, optimum(problem), torch.tensor(NEW))
     torch.testing.assert_close(outputs(model), expected, **TIGHT)
     assert model.report_["relative_residual"] < 1e-8
@@ -158,7 +158,7 @@ def test_leave_one_out_is_refitting_without_the_sample(head: str, form: str, gro
     w = np.random.default_rng(0).random(14) + 0.5
     groups = np.arange(14) // 2 if grouped else np.arange(14)
     model = classifier(head=head, form=form, **FIXED).fit(x, y, w, groups=groups if grouped else None)
-    problem = problem_of(model, stages_of(model, x, y, w, groups if grouped else None))
+    problem = problem_of(model, x, y, w, groups if grouped else None)
     loo = model.leave_one_out()
     for g in np.unique(groups):
         out = torch.tensor(groups == g)
@@ -182,7 +182,7 @@ def test_leave_one_out_of_the_head_is_refitting_the_estimator(n_classes: int) ->
 
 def test_automatic_weight_decay_is_reported_as_it_was_used() -> None:
     model = classifier().fit(X, Y)
-    problem = problem_of(model, stages_of(model, X, Y))
+    problem = problem_of(model, X, Y)
     expected = brute_outputs(problem, optimum(problem), torch.tensor(NEW))
     torch.testing.assert_close(outputs(model), expected, rtol=1e-6, atol=1e-6)
     chosen = {k: model.report_[k] for k in FIXED}
@@ -228,7 +228,7 @@ def test_estimated_leave_one_out_follows_the_exact_one(n_classes: int) -> None:
 
 @pytest.mark.parametrize("loo", ["none", "kernel"])
 def test_leave_one_out_that_is_not_known_says_so(monkeypatch: pytest.MonkeyPatch, loo: str) -> None:
-    monkeypatch.setattr("lqf.fitting.training_problem.MOST_SAMPLES", 10)  # the kernel covers a part only
+    monkeypatch.setattr("lqf.fitting.solve.MOST_SAMPLES", 10)  # the kernel covers a part only
     model = classifier(solver="pcg", loo=loo).fit(X, Y)
     assert model.report_["loo_error"] is None
     with pytest.raises(LQFError, match="leave-one-out is not known for this fit"):
@@ -250,7 +250,7 @@ def test_views_share_the_weight_leave_together_and_are_averaged() -> None:
     new = pictures(4, side=12, seed=5)[0]
     w = np.random.default_rng(0).random(9) + 0.5
     model = classifier(backbone=convnet(), size=8, views="flip", **FIXED).fit(x, y, w)
-    problem = problem_of(model, stages_of(model, x, y, w))
+    problem = problem_of(model, x, y, w)
     assert len(problem.targets) == 18
     torch.testing.assert_close(problem.weights.view(9, 2), torch.tensor(w)[:, None].expand(9, 2) / 2)
     rows = torch.arange(18) // 2
@@ -272,10 +272,10 @@ def test_views_and_groups_leave_together() -> None:
     x, y = pictures(12, 2, side=12)
     groups = np.arange(12) // 3
     model = classifier(backbone=convnet(), size=8, views="flip", **FIXED).fit(x, y, groups=groups)
-    fit = stages_of(model, x, y, groups=groups)
-    problem = problem_of(model, fit)
+    training = reopened(model, x, y, groups=groups)
+    problem = training.quadratic
     of_row = torch.tensor(groups).repeat_interleave(2)
-    assert torch.equal(fit.rows.groups, of_row)
+    assert torch.equal(training.data.groups, of_row)
     assert all(len(problem.fold[of_row == g].unique()) == 1 for g in range(4))
     loo = model.leave_one_out().outputs
     for g in range(4):
@@ -317,10 +317,10 @@ def test_a_frozen_prefix_is_cached_without_any_difference(
 def test_a_frozen_prefix_with_views_against_brute_force() -> None:
     x, y = pictures(9, side=12)
     model = classifier(backbone=convnet(), size=8, views="flip", linearize="deep", **FIXED).fit(x, y)
-    fit = stages_of(model, x, y)
-    problem = problem_of(model, fit)
+    training = reopened(model, x, y)
+    problem = training.quadratic
     new = open_images(load_samples(pictures(4, side=12, seed=5)[0]), model.fitted_.preprocess)
-    prefix = fit.inputs.prefix
+    prefix = training.encoder.inputs.prefix
     assert prefix is not None
     per_view = []
     for v in range(2):

@@ -10,18 +10,19 @@ import pytest
 import torch
 
 from dense import optimum
-from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, pictures, problem_of, stages_of
+from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, outline, pictures, problem_of, reopened
 from lqf import LQFClassifier
 from lqf.backbones import load_backbone
 from lqf.backbones.state import flat_state, is_moved, with_flat_state
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
+from lqf.fast.engine import Engine
+from lqf.fitting import relinearize, solve
 from lqf.fitting.checkpoint import Checkpoint
-from lqf.fitting.moving import Strengths, Used, fine_tuned, follows, stepped
-from lqf.fitting.pipeline import Fit
-from lqf.fitting.relinearize import Journey
-from lqf.fitting.training_problem import Solved
+from lqf.fitting.relinearize import finetuned_encoder, follows, stepped
+from lqf.fitting.strengths import Strengths, Used
+from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.tangent import Kernels
 from lqf.linear.inputs import average_views
 from lqf.linear.problem import Ridge
@@ -33,9 +34,9 @@ TIGHT = {"rtol": 1e-7, "atol": 1e-7}
 PLAIN = Preprocess()
 
 
-def _pretrained() -> Fit:
-    settings = Settings(solver="dense", dtype="float64")
-    return Fit(settings, load_backbone(network()), open_images(load_samples(X, Y), PLAIN), PLAIN, CPU)
+def _pretrained(**params: Any) -> TrainingProblem:
+    settings = Settings(solver="dense", dtype="float64", **params)
+    return outline(settings, load_backbone(network()), open_images(load_samples(X, Y), PLAIN), PLAIN)
 
 
 def moved_by_hand(steps: int, x: np.ndarray = X, y: np.ndarray = Y, **params: Any) -> tuple[Any, torch.Tensor]:
@@ -43,11 +44,10 @@ def moved_by_hand(steps: int, x: np.ndarray = X, y: np.ndarray = Y, **params: An
     settings = Settings(solver="dense", dtype="float64", **FIXED, **params)
     backbone, images, n = load_backbone(network()), open_images(load_samples(x, y), PLAIN), len(x)
     for _ in range(steps + 1):
-        fit = Fit(settings, backbone, images, PLAIN, CPU)
-        head = fit.closed_form_head(fit.features())
-        problem = fit.problem(fit.point(head, 0.1 * n)).with_ridge(Ridge(0.1 * n, 0.2 * n))
+        training = outline(settings, backbone, images, PLAIN, 0.1 * n)
+        problem = training.quadratic.with_ridge(Ridge(0.1 * n, 0.2 * n))
         best = optimum(problem)
-        backbone = stepped(fit.backbone, settings.linearize, problem.model.split(best)[1])
+        backbone = stepped(training.head_fit.backbone, settings.linearize, problem.model.split(best)[1])
     return problem, best
 
 
@@ -80,13 +80,13 @@ def test_a_step_over_which_the_network_does_not_follow_is_halved() -> None:
     (length,) = model.report_["moved"]["steps"]
     assert length < 1
     first = classifier(**params).fit(X, Y).fitted_
-    fit = _pretrained()
-    body, x = fit._parts[1], torch.tensor(X)
+    training = _pretrained()
+    backbone, body, x = training.head_fit.backbone, training.model.body, torch.tensor(X)
     for eta, good in ((length, True), (2 * length, False)):
         z, change = body.jvp(x, eta * first.delta)
-        gap, linear = follows(z, change, stepped(fit.backbone, "all", first.delta, eta).body(x)).tolist()
+        gap, linear = follows(z, change, stepped(backbone, "all", first.delta, eta).body(x)).tolist()
         assert (gap <= linear) == good
-    change = flat_state(model.fitted_.backbone.body) - flat_state(fit.backbone.body)
+    change = flat_state(model.fitted_.backbone.body) - flat_state(backbone.body)
     torch.testing.assert_close(change, length * first.delta, rtol=1e-6, atol=1e-9)
 
 
@@ -98,21 +98,28 @@ def test_all_solvers_take_the_same_steps() -> None:
     np.testing.assert_allclose(pcg.decision_function(NEW), dense.decision_function(NEW), rtol=1e-5, atol=1e-5)
 
 
+def counting_at_every_move(monkeypatch: pytest.MonkeyPatch, made: list[Any]) -> list[int]:
+    """How many of the objects behind these weak references are alive whenever a network is linearised again."""
+    around, alive = relinearize._around, []
+
+    def counted(*args: Any) -> Any:
+        alive.append(sum(found() is not None for found in made))
+        return around(*args)
+
+    monkeypatch.setattr(relinearize, "_around", counted)
+    return alive
+
+
 def test_a_step_holds_no_recorded_passes_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[FastLinearization]] = []
-    make, again = FastLinearization.__init__, Journey.again
-    alive: list[int] = []
+    make = FastLinearization.__init__
 
     def remembered(self: FastLinearization, *args: Any, **options: Any) -> None:
         make(self, *args, **options)
         made.append(weakref.ref(self))
 
-    def counted(self: Journey, *args: Any) -> Any:
-        alive.append(sum(body() is not None for body in made))
-        return again(self, *args)
-
     monkeypatch.setattr(FastLinearization, "__init__", remembered)
-    monkeypatch.setattr(Journey, "again", counted)
+    alive = counting_at_every_move(monkeypatch, made)
     gc.disable()  # what waits for the garbage collector is not free
     try:
         classifier(**FIXED, solver="pcg", relinearize=2, loo="none").fit(*data())
@@ -124,20 +131,15 @@ def test_a_step_holds_no_recorded_passes_of_the_one_before(monkeypatch: pytest.M
 
 def test_no_kernels_but_the_present_ones_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[Kernels]] = []
-    make, again = Fit.kernels, Journey.again
-    alive: list[int] = []
+    make = solve.exact_kernels
 
-    def remembered(self: Fit, *args: Any) -> Kernels:
-        kernels = make(self, *args)
+    def remembered(*args: Any, **options: Any) -> Kernels:
+        kernels = make(*args, **options)
         made.append(weakref.ref(kernels))
         return kernels
 
-    def counted(self: Journey, *args: Any) -> Any:
-        alive.append(sum(kernels() is not None for kernels in made))
-        return again(self, *args)
-
-    monkeypatch.setattr(Fit, "kernels", remembered)
-    monkeypatch.setattr(Journey, "again", counted)
+    monkeypatch.setattr(solve, "exact_kernels", remembered)
+    alive = counting_at_every_move(monkeypatch, made)
     gc.disable()
     try:
         classifier(**FIXED, relinearize=2, loo="none").fit(X, Y)
@@ -149,20 +151,17 @@ def test_no_kernels_but_the_present_ones_are_held(monkeypatch: pytest.MonkeyPatc
 
 def test_whole_refits_find_the_memory_of_kept_activations_free(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    release, refit = Solved.release, Journey.leave_one_out_of_moved
-    monkeypatch.setattr(Solved, "release", lambda self: (order.append("released"), release(self))[1])
-    monkeypatch.setattr(
-        Journey, "leave_one_out_of_moved", lambda self, *args: (order.append("refits"), refit(self, *args))[1]
-    )
-    classifier(**FIXED, solver="pcg", relinearize=1, loo="kernel").fit(X, Y)
-    assert order[: order.index("refits") + 1] == ["released", "released", "refits"]
+    release, replay = Engine.release, relinearize.replay
+    monkeypatch.setattr(Engine, "release", lambda self: (order.append("released"), release(self))[1])
+    monkeypatch.setattr("lqf.fitting.refits.replay", lambda *args: (order.append("refits"), replay(*args))[1])
+    classifier(**FIXED, solver="pcg", relinearize=1).fit(X, Y)
+    assert order[order.index("refits") - 1] == "released"
 
 
 def test_strengths_keep_their_size_relative_to_the_kernels() -> None:
     model = classifier(relinearize=1, loo="none").fit(X, Y)
     still = classifier(loo="none").fit(X, Y)
-    fit, before = stages_of(model, X, Y), stages_of(still, X, Y)
-    scales = [f.closed_form_head(f.features()).ridge.scale for f in (fit, before)]
+    scales = [reopened(m, X, Y).head.ridge.scale for m in (model, still)]
     relative = [m.report_["weight_decay"] / s for m, s in zip((model, still), scales, strict=True)]
     assert relative[0] == pytest.approx(relative[1], rel=1e-9)
     assert scales[0] != pytest.approx(scales[1], rel=1e-3)
@@ -187,9 +186,11 @@ def test_strengths_in_other_units() -> None:
     used = Used(2.0, 3.0, 12.0)
     strengths = Strengths.of(used, Scaled(10.0, 0), Scaled(0, 8.0))  # type: ignore[arg-type]
     auto = strengths.at(Scaled(20.0, 0), Scaled(0, 4.0), Settings(), 5.0)  # type: ignore[arg-type]
-    assert auto == Used(4.0, 6.0, pytest.approx(12.0))
+    assert (auto.head, auto.body) == (6.0, pytest.approx(12.0))
+    assert strengths.point_at(Scaled(20.0, 0), Settings(), 5.0) == 4.0  # type: ignore[arg-type]
     given = strengths.at(Scaled(20.0, 0), Scaled(0, 4.0), Settings(weight_decay=2.0), 5.0)  # type: ignore[arg-type]
-    assert given == Used(10.0, 10.0, pytest.approx(20.0))
+    assert (given.head, given.body) == (10.0, pytest.approx(20.0))
+    assert strengths.point_at(Scaled(20.0, 0), Settings(weight_decay=2.0), 5.0) == 10.0  # type: ignore[arg-type]
 
 
 # --- the error on unseen data ----------------------------------------------------------------------------------------
@@ -199,9 +200,9 @@ def test_refits_go_the_whole_way_without_the_fold() -> None:
     model = classifier(relinearize=1, **FIXED).fit(X, Y)
     loo = model.leave_one_out()
     assert (loo.level, loo.note) == ("estimated", "by refits without each of 5 folds, from the pretrained weights on")
-    fit = _pretrained()
+    folds = _pretrained().data.folds
     for k in (0, 3):
-        keep = (fit._folds != k).numpy()
+        keep = (folds != k).numpy()
         part = classifier(relinearize=1, loo="none", **_fixed_for(keep)).fit(X[keep], Y[keep])
         torch.testing.assert_close(loo.outputs[~keep], torch.tensor(part.decision_function(X[~keep])), **TIGHT)
 
@@ -254,11 +255,9 @@ def test_views_and_pooling_are_chosen_at_the_pretrained_weights() -> None:
 
 def test_fine_tuning_first_is_linearised_where_it_ends() -> None:
     model = classifier(finetune_first=3, loo="none", **FIXED).fit(X, Y)
-    fit = _pretrained()
-    settings = Settings(finetune_first=3)
-    tuned = fine_tuned(fit.backbone, fit.images, fit.preprocess, settings, CPU)
+    tuned = finetuned_encoder(_pretrained(finetune_first=3).encoder).backbone
     torch.testing.assert_close(flat_state(model.fitted_.backbone.body), flat_state(tuned.body).double())
-    problem = problem_of(model, stages_of(model, X, Y))
+    problem = problem_of(model, X, Y)
     expected = brute_outputs(problem, optimum(problem), torch.tensor(NEW))
     np.testing.assert_allclose(model.decision_function(NEW), expected, **TIGHT)
     assert model.report_["moved"] == {"epochs": 3}
@@ -270,7 +269,7 @@ def test_fine_tuning_changes_what_lies_before_the_linearised_stage_too() -> None
     model = classifier(finetune_first=2, linearize="second", loo="none", **FIXED).fit(X, Y)
     own = dict(model.fitted_.backbone.body.named_parameters())["first.weight"]
     assert not torch.equal(own, network()[1].weight)
-    prefix_first = average_views(model.fitted_.outputs(_opened(NEW), device=CPU, batch_size=4, dtype=own.dtype), 1)
+    prefix_first = average_views(model.fitted_.outputs(_opened(NEW), device=CPU, batch_size=4), 1)
     np.testing.assert_allclose(prefix_first, model.decision_function(NEW), rtol=1e-10)
 
 
@@ -338,7 +337,7 @@ def test_a_flat_state_goes_back_and_forth() -> None:
 
 
 @pytest.mark.parametrize("moves", [{"relinearize": 2}, {"finetune_first": 2, "relinearize": 1}])
-def test_an_interrupted_journey_goes_on_where_it_was(
+def test_an_interrupted_fit_of_a_moved_network_continues_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: dict[str, Any]
 ) -> None:
     params = {"solver": "pcg", "tol": 1e-8, "max_passes": 200, "loo": "none", **FIXED, **moves}
@@ -356,7 +355,7 @@ def test_an_interrupted_journey_goes_on_where_it_was(
         with pytest.raises(KeyboardInterrupt):
             classifier(**params).fit(X, Y, checkpoint=tmp_path / "kept")
     tuned = []
-    monkeypatch.setattr("lqf.fitting.relinearize.fine_tuned", lambda *_: tuned.append(1))
+    monkeypatch.setattr("lqf.fitting.relinearize.finetuned_encoder", lambda *_: tuned.append(1))
     after = classifier(**params).fit(X, Y, checkpoint=tmp_path / "kept", resume=True)
     np.testing.assert_allclose(after.decision_function(NEW), whole.decision_function(NEW), rtol=1e-5, atol=1e-5)
     assert after.report_["moved"] == whole.report_["moved"]

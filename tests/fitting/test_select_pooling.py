@@ -16,7 +16,7 @@ from lqf.backbones.average_pool import AveragePool
 from lqf.backbones.bilinear_pool import BilinearPool, ChannelMoment
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
-from lqf.fitting.features import Featured
+from lqf.fitting.encoder import Encoder
 from lqf.fitting.select_pooling import OWN, candidates
 from lqf.linear.linearize import linearized_body
 
@@ -66,12 +66,12 @@ def test_merged_layers_as_on_a_gpu_find_the_same(monkeypatch: pytest.MonkeyPatch
     options = {"backbone": convnet(), "size": 10, "solver": "head", "pool_channels": 3, "dtype": "float64"}
     expected = classifier(**options).fit(x, y).report_["choices"]
 
-    def merged(self: Featured) -> FastLinearization:
-        return FastLinearization(self._parts[1], self.dtype, self.inputs.example(), recorded=False, merges=True)
+    def merged(self: Encoder) -> FastLinearization:
+        return FastLinearization(self.body, self.context.dtype, self.inputs.example(), recorded=False, merges=True)
 
     reader = cached_property(merged)
-    reader.__set_name__(Featured, "_reader")
-    monkeypatch.setattr(Featured, "_reader", reader)
+    reader.__set_name__(Encoder, "reader")
+    monkeypatch.setattr(Encoder, "reader", reader)
     for ours, theirs in zip(classifier(**options).fit(x, y).report_["choices"], expected, strict=True):
         assert ours["what"] == theirs["what"]
         tried = [c["tried"].values() if isinstance(c["tried"], dict) else c["tried"] for c in (ours, theirs)]
@@ -86,11 +86,11 @@ def test_maps_that_do_not_fit_are_another_pass_with_the_same_outcome(
     x, y = pictures(24)
     options = {"backbone": convnet(), "size": 10, "solver": "head", "pool_channels": 3, "views": views}
     passes: list[int] = []
-    plain = Featured.features
-    monkeypatch.setattr(Featured, "features", lambda self, moment=None: passes.append(1) or plain(self, moment))
+    plain = Encoder.features
+    monkeypatch.setattr(Encoder, "features", lambda self, moment=None: passes.append(1) or plain(self, moment))
     choices = []
     for maps, expected in ((8, 1), (10**18, 2)):
-        monkeypatch.setattr("lqf.fitting.features.MAPS", maps)
+        monkeypatch.setattr("lqf.fitting.select_pooling.MAPS", maps)
         passes.clear()
         choices.append(classifier(**options, dtype="float64").fit(x, y).report_["choices"][0])
         assert len(passes) == expected

@@ -91,7 +91,7 @@ def test_with_a_frozen_prefix_and_a_reduction() -> None:
     same = [m.fitted_.backbone.body.get_submodule("pool").reduction for m in (flip, none)]
     torch.testing.assert_close(*same, rtol=1e-9, atol=1e-9)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lqf.fitting.pipeline.worth_it", lambda *_: True)
+        patch.setattr("lqf.fitting.select_views.worth_it", lambda *_: True)
         auto = classifier(**params).fit(x, y)
     np.testing.assert_allclose(auto.decision_function(x), flip.decision_function(x), rtol=1e-7, atol=1e-7)
 
@@ -112,7 +112,8 @@ def test_a_kernel_that_only_fits_without_views_has_none(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("lqf.solvers.planner.cost_dense", cost)
     monkeypatch.setattr(
-        "lqf.fitting.training_problem.Stages.plan", lambda self, p: plan(p, "dense", Rates.measure(p, p), 50)
+        "lqf.fitting.pose._plan",
+        lambda t: plan(t.quadratic, "dense", Rates.measure(t.quadratic, t.quadratic), 50),
     )
     auto = fitted(*marked(36, sided=False))  # 36 rows without views, 72 with them
     entry = the_choice(auto)

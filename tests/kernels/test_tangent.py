@@ -8,10 +8,9 @@ from torch import Tensor
 
 from cases import every_network
 from dense import optimum, rows
-from fits import CPU, convnet, opened, pictures
+from fits import convnet, opened, outline, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.fitting.pipeline import Fit
 from lqf.kernels.gram import body_kernel
 from lqf.kernels.tangent import RATIOS, Kernels, averaged_kernels, exact_kernels, rows_of, subproblem
 from lqf.linear.problem import QuadraticProblem, Ridge
@@ -113,15 +112,15 @@ def test_some_samples_have_their_part_of_the_kernel() -> None:
 def test_samples_come_with_all_of_their_views() -> None:
     x, y = pictures(10, 2)
     preprocess = Preprocess(size=8, views="flip")
-    fit = Fit(Settings(dtype="float64"), load_backbone(convnet()), opened(x, y, preprocess), preprocess, CPU)
-    z = fit.features()
-    p = fit.problem(fit.point(fit.closed_form_head(z), 1.0))
-    some = averaged_kernels(p, z, fit.rows.groups, budget=BUDGET, most_samples=4)
+    images = opened(x, y, preprocess)
+    training = outline(Settings(dtype="float64"), load_backbone(convnet()), images, preprocess)
+    p, z, groups = training.quadratic, training.features, training.data.groups
+    some = averaged_kernels(p, z, groups, budget=BUDGET, most_samples=4)
     index = rows_of(p, some.samples)
     assert index.tolist() == [2 * i + v for i in some.samples.tolist() for v in (0, 1)]
-    whole = exact_kernels(p, z, fit.rows.groups, budget=BUDGET)
+    whole = exact_kernels(p, z, groups, budget=BUDGET)
     torch.testing.assert_close(some.body, whole.body[index][:, index], **CLOSE)
-    assert torch.equal(some.groups, fit.rows.groups[index])
+    assert torch.equal(some.groups, groups[index])
     assert some.groups.tolist() == some.samples.repeat_interleave(2).tolist()
 
 

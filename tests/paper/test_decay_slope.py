@@ -11,11 +11,13 @@ import pytest
 from fits import CPU, convnet, data, network, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.fitting.pipeline import Fit
+from lqf.fitting import Context, TrainingSet
+from lqf.fitting.pose import pose
+from lqf.fitting.select_pooling import select_pooling
 from lqf.linear.problem import Ridge
 from lqf.settings import Settings
 from lqf_paper.studies.decay_slope import Search, descend
-from lqf_paper.studies.posed import LQF, Posed
+from lqf_paper.studies.problem import LQF, lqf_problem
 
 SMALL = Preprocess(size=8)
 EXACT: dict[str, Any] = {"dtype": "float64", "max_passes": 400, "draws": None}
@@ -26,8 +28,8 @@ RANDOM: dict[str, Any] = {"form": "w0", "head": "random"}
 
 def search(ridge: Ridge, n_classes: int = 3, **options: Any) -> Search:
     images = opened(*data(24, n_classes, signal=0.4), SMALL)
-    posed = Posed.of(load_backbone(network()), images, SMALL, CPU, ridge=ridge, **EXACT | options)
-    return Search(posed, opened(*data(15, n_classes, signal=0.4, seed=1), SMALL), tol=1e-12, max_products=400)
+    problem = lqf_problem(load_backbone(network()), images, SMALL, CPU, ridge=ridge, **EXACT | options)
+    return Search(problem, opened(*data(15, n_classes, signal=0.4, seed=1), SMALL), tol=1e-12, max_products=400)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +48,8 @@ def test_the_slope_is_the_derivative(scale: float, n_classes: int, ridge: Ridge,
 def test_the_slope_with_views_of_pictures() -> None:
     flipped, h = Preprocess(size=8, views="flip"), 1e-4
     images = opened(*pictures(15, side=10), flipped)
-    posed = Posed.of(load_backbone(convnet()), images, flipped, CPU, ridge=Ridge(20.0, 2e4), **EXACT)
-    s = Search(posed, opened(*pictures(9, side=10, seed=1), flipped), tol=1e-12, max_products=400)
+    problem = lqf_problem(load_backbone(convnet()), images, flipped, CPU, ridge=Ridge(20.0, 2e4), **EXACT)
+    s = Search(problem, opened(*pictures(9, side=10, seed=1), flipped), tol=1e-12, max_products=400)
     here, before, after = (s.at(math.exp(d)) for d in (0.0, -h, h))
     assert here.slope == pytest.approx((after.loss - before.loss) / (2 * h), rel=1e-6)
 
@@ -110,22 +112,22 @@ def test_given_ridge_strengths_need_no_kernels(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*args: Any, **named: Any) -> None:
         raise AssertionError("not needed")
 
-    monkeypatch.setattr("lqf_paper.studies.posed.averaged_kernels", refuse)
-    monkeypatch.setattr("lqf.fitting.training_problem.Rates.measure", refuse)  # and nothing is timed
-    both = Posed.of(backbone, images, SMALL, CPU, weight_decay=0.5, body_weight_decay=2.0)
+    monkeypatch.setattr("lqf.fitting.training_problem.averaged_kernels", refuse)
+    monkeypatch.setattr("lqf.fitting.pose._plan", refuse)  # and nothing is timed
+    both = lqf_problem(backbone, images, SMALL, CPU, weight_decay=0.5, body_weight_decay=2.0)
     assert (both.ridge, both.kernels) == (Ridge(12.0, 48.0), None)
-    one = Posed.of(backbone, images, SMALL, CPU, weight_decay=0.5, form="w0")
+    one = lqf_problem(backbone, images, SMALL, CPU, weight_decay=0.5, form="w0")
     assert one.ridge == Ridge(12.0, 12.0)
     with pytest.raises(AssertionError):
-        Posed.of(backbone, images, SMALL, CPU, weight_decay=0.5)
+        lqf_problem(backbone, images, SMALL, CPU, weight_decay=0.5)
 
 
 def test_chosen_ridge_strengths_are_those_of_a_fit() -> None:
     images = opened(*data(24, signal=0.4), SMALL)
     settings = Settings(**{**LQF, "dtype": "float64"})
-    fit = Fit(settings, load_backbone(network()), images, SMALL, CPU)
-    expected = fit.prepare(fit.outline(fit.pool())).problem.ridge
-    posed = Posed.of(load_backbone(network()), images, SMALL, CPU, dtype="float64")
-    assert posed.ridge.head == pytest.approx(expected.head)
-    assert posed.ridge.body == pytest.approx(expected.body)
-    assert posed.averaged is posed.kernels
+    data_set = TrainingSet.of(images, SMALL, Context(settings, CPU))
+    expected = pose(select_pooling(data_set, load_backbone(network()))).ridge
+    problem = lqf_problem(load_backbone(network()), images, SMALL, CPU, dtype="float64")
+    assert problem.ridge.head == pytest.approx(expected.head)
+    assert problem.ridge.body == pytest.approx(expected.body)
+    assert problem.averaged is problem.kernels

@@ -14,7 +14,8 @@ from fits import CPU, convnet, network, opened, pictures
 from fits import data as vectors
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.fitting.pipeline import Fit
+from lqf.fitting import Context
+from lqf.fitting import fit as fit_lqf
 from lqf.settings import Settings
 from lqf.training.finetune import NLFT
 from lqf_paper.experiments import online
@@ -24,7 +25,7 @@ from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Lab, Task
 from lqf_paper.studies.online import arrivals, online_lqf, online_nlft
-from lqf_paper.studies.posed import LQF
+from lqf_paper.studies.problem import LQF
 
 SMALL = Preprocess(size=8)
 EXACT: dict[str, Any] = {
@@ -63,8 +64,8 @@ def test_lqf_after_the_last_step_is_the_fit_of_all_data(head: str) -> None:
     assert all(s["difference"] < 1e-8 for s in told["steps"])
     assert all(0 < s["residual"] <= EXACT["tol"] for s in told["steps"])
     settings = Settings(**{**LQF, **EXACT, "head": head})
-    fit = Fit(settings, load_backbone(network()), task.train, task.lab.preprocess, CPU).run()
-    wrong = fit.outputs(task.test, device=CPU, batch_size=8).argmax(1) != torch.tensor(task.test.samples.labels)
+    fitted = fit_lqf(task.train, load_backbone(network()), task.lab.preprocess, Context(settings, CPU))
+    wrong = fitted.outputs(task.test, device=CPU, batch_size=8).argmax(1) != torch.tensor(task.test.samples.labels)
     assert told["test_error"] == float(wrong.double().mean())
     assert 0 < told["test_error"] < 0.67
 

@@ -51,12 +51,12 @@ def both(task: Task, **settings: Any) -> tuple[ByKernels, BySolves]:
 def test_solutions_without_images_are_the_exact_refits(vectors: Task, head: str, kept: bool) -> None:
     exact, solved = both(vectors, head=head)
     if kept:
-        assert keep_within(solved.posed.fast, 1 << 28) == len(solved.posed.problem.targets)
-    start = solved.posed.body(solved.whole)
+        assert keep_within(solved.problem.fast, 1 << 28) == len(solved.problem.quadratic.targets)
+    start = solved.problem.body(solved.whole)
     for keep in (torch.arange(0, 30, 2), torch.arange(3, 29)):
-        part = solved.posed.among(keep)
+        part = solved.problem.among(keep)
         for begin in (None, start):
-            outputs = part.outputs(vectors.test, part.solve(begin))
+            outputs = part.outputs(vectors.test, part.solve(begin).delta)
             expected = exact.analysis.method.refitted(exact.test, keep)
             assert float((outputs - expected).norm() / expected.norm()) < 1e-8
     for order in random_orders(30, 2, 0):
@@ -76,22 +76,22 @@ def test_to_the_usual_tolerance_errors_differ_by_little(vectors: Task) -> None:
 
 def test_curvature_of_a_part_is_that_of_its_share(vectors: Task) -> None:
     _, solved = both(vectors)
-    posed = solved.posed
-    half = posed.among(torch.arange(0, 30, 2)).curvature
-    assert posed.curvature is not None
+    problem = solved.problem
+    half = problem.among(torch.arange(0, 30, 2)).curvature
+    assert problem.curvature is not None
     assert half is not None
-    v = torch.randn_like(posed.problem.zero_body())
-    torch.testing.assert_close(half.solve(v, 3.0), 2 * posed.curvature.solve(v, 6.0))
+    v = torch.randn_like(problem.quadratic.zero_body())
+    torch.testing.assert_close(half.solve(v, 3.0), 2 * problem.curvature.solve(v, 6.0))
 
 
 def test_the_whole_problem_is_left_as_it_was(vectors: Task) -> None:
     _, solved = both(vectors)
-    before = solved.posed.problem.weights.clone()
-    part = solved.posed.among(torch.arange(10))
-    assert torch.equal(solved.posed.problem.weights, before)
-    assert part.problem.weights.count_nonzero() == part.fast.weights.count_nonzero() == 10
-    expected = without_weight(solved.posed.problem, torch.arange(10)).weights
-    assert torch.equal(part.problem.weights, expected)
+    before = solved.problem.quadratic.weights.clone()
+    part = solved.problem.among(torch.arange(10))
+    assert torch.equal(solved.problem.quadratic.weights, before)
+    assert part.quadratic.weights.count_nonzero() == part.fast.weights.count_nonzero() == 10
+    expected = without_weight(solved.problem.quadratic, torch.arange(10)).weights
+    assert torch.equal(part.quadratic.weights, expected)
 
 
 def test_the_estimated_ranking_is_close_to_the_exact_one(vectors: Task) -> None:

@@ -47,7 +47,7 @@ def test_a_group_is_one_push():
 def test_a_summary_keeps_what_leaves_last():
     model = classifier(**FIXED).fit(X, Y)
     analysis = model.analyse(X, Y)
-    summary = summarize(model, analysis, 0.5)
+    summary = summarize(analysis, 0.5)
     values = analysis.information().samples()
     last, counts = set(analysis.leaving()[-9:].tolist()), summary.per_class.values()
     more = set(summary.kept.tolist()) - last
@@ -62,7 +62,7 @@ def test_a_summary_keeps_what_leaves_last():
 def test_a_summary_keeps_two_of_every_class():
     model = classifier(solver="dense").fit(X, Y)
     analysis = model.analyse(X, Y)
-    summary, values = summarize(model, analysis, 0.06), model.information().samples()
+    summary, values = summarize(analysis, 0.06), model.information().samples()
     assert [c["kept"] for c in summary.per_class.values()] == [2, 2, 2]
     for k in range(3):
         mine = (analysis.labels == k).nonzero()[:, 0]
@@ -72,6 +72,6 @@ def test_a_summary_keeps_two_of_every_class():
 def test_with_validation_images_a_summary_keeps_what_leaves_last():
     model = classifier(**FIXED).fit(X, Y)
     analysis = model.analyse(X, Y)
-    summary = summarize(model, analysis, 1 / 3, NEW)
+    summary = summarize(analysis, 1 / 3, NEW)
     assert set(analysis.leaving(NEW)[-6:].tolist()) <= set(summary.kept.tolist())
     assert len(summary.kept) < 12

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from dense import optimum
-from fits import CPU, convnet, opened, pictures
+from fits import convnet, opened, outline, pictures
 from lqf.backbones import load_backbone
 from lqf.curvature import Preconditioner, precondition
 from lqf.data import Preprocess
 from lqf.errors import LQFError
-from lqf.fitting.pipeline import Fit
 from lqf.linear.inputs import Inputs
 from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.settings import Settings
@@ -170,10 +169,8 @@ def test_every_epoch_can_be_resumed_bit_for_bit(solver: Stochastic) -> None:
 def augmented_problem(views: str = "none") -> QuadraticProblem:
     x, y = pictures(12, side=12)
     preprocess = Preprocess(size=8, resize=12, views=views)  # type: ignore[arg-type]
-    fit = Fit(
-        Settings(dtype="float64", head="random"), load_backbone(convnet()), opened(x, y, preprocess), preprocess, CPU
-    )
-    return fit.problem(fit.point(fit.closed_form_head(fit.features()), 1.0))
+    settings = Settings(dtype="float64", head="random")
+    return outline(settings, load_backbone(convnet()), opened(x, y, preprocess), preprocess).quadratic
 
 
 @pytest.mark.parametrize("scheme", ["crop", "resized"])

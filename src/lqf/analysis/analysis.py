@@ -24,14 +24,13 @@ from lqf.analysis.similarity import Similarity, centred_cosines
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
 from lqf.data import Images, load_samples, load_unlabelled, open_images
+from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.fitted_model import Fitted
-from lqf.fitting.reopen import Rebuilt
+from lqf.fitting import Context, FittedModel, TrainingProblem
+from lqf.fitting.reopen import reopen
 from lqf.runtime.device import computing
-from lqf.settings import Settings
 from lqf.utils.exactness import Level
-from lqf.utils.progress import SILENT, Progress
 
 METHODS = ("auto", "dense", "pcg", "kfac")
 
@@ -44,67 +43,66 @@ class Analysis:
     while the heads around which the body was linearised stay as they were.
 
     Attributes:
-        rebuilt: the problem.
+        model: fitted.
+        problem: its training problem.
         method: how it is solved.
-        progress: where to report.
     """
 
-    rebuilt: Rebuilt
+    model: FittedModel
+    problem: TrainingProblem
     method: Method
-    progress: Progress = SILENT
 
     @classmethod
-    def of(
-        cls,
-        fitted: Fitted,
-        images: Images,
-        settings: Settings,
-        device: torch.device,
-        method: str = "auto",
-        progress: Progress = SILENT,
-    ) -> Analysis:
-        """Rebuild the problem of a fitted model over its training images."""
+    def of(cls, model: FittedModel, images: Images, context: Context, method: str = "auto") -> Analysis:
+        """Open the problem of a fitted model over its training images again.
+
+        Args:
+            model: fitted.
+            images: its training images.
+            context: device, progress and rows per batch; what was solved is the model's own business.
+            method: one of `METHODS`.
+        """
         if method not in METHODS:
             raise LQFError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
-        rebuilt = Rebuilt.of(fitted, images, settings, device, progress)
-        return cls(rebuilt, _method(rebuilt, method), progress)
+        problem = reopen(model, images, context)
+        return cls(model, problem, _method(model, problem, method))
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return self.rebuilt.problem.targets.device
+        return self.problem.context.device
 
     # --- the training data --------------------------------------------------------------------------------------------
 
     @property
     def ids(self) -> tuple[str, ...]:
         """(N,) ids of the training samples."""
-        return self.rebuilt.fitted.train.ids
+        return self.model.train.ids
 
     @property
     def images(self) -> Images:
         """The training images, in the order of their ids."""
-        return self.rebuilt.fit.images
+        return self.problem.data.images
 
     @property
     def labels(self) -> Tensor:
         """(N,) numbers of their classes."""
-        return self.rebuilt.fit.rows.labels
+        return self.problem.data.labels
 
     @property
     def weights(self) -> Tensor:
         """(N,) their weights."""
-        return torch.tensor(self.rebuilt.fitted.train.weights)
+        return torch.tensor(self.model.train.weights)
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes."""
-        return self.rebuilt.fitted.classes
+        return self.model.classes
 
     @property
     def units(self) -> Units:
         """Who leaves together: groups where there are any, else samples."""
-        return Units.of(self.ids, self.rebuilt.fitted.train.groups)
+        return Units.of(self.ids, self.model.train.groups)
 
     @property
     def level(self) -> Level:
@@ -124,7 +122,8 @@ class Analysis:
         if isinstance(images, Queries):
             return images
         samples = self._labelled(images, y)
-        return Queries.of(open_images(samples, self.rebuilt.fit.preprocess, strict=True, progress=self.progress))
+        progress = self.problem.context.progress
+        return Queries.of(open_images(samples, self.problem.data.preprocess, strict=True, progress=progress))
 
     @computing
     def leave_one_out(self, samples: Iterable[str | int] | None = None) -> LeaveOneOut:
@@ -137,12 +136,12 @@ class Analysis:
         labels, weights = self.labels, self.weights
         if chosen is not None:
             labels, weights = labels[chosen], weights[chosen]
-        return LeaveOneOut(answer.value, labels, weights, answer.level, answer.note)
+        return LeaveOneOut(answer.value, answer.level, answer.note, labels=labels, weights=weights)
 
     @computing
     def known_leave_one_out(self) -> LeaveOneOut:
         """The fit's own, where it knows the outputs of all samples; else `leave_one_out`."""
-        stored = self.rebuilt.fitted.loo
+        stored = self.model.loo
         return stored if stored is not None and bool(stored.known.all()) else self.leave_one_out()
 
     @computing
@@ -151,18 +150,17 @@ class Analysis:
         queries, every = self.queries(images, y), self.units
         chosen = None if units is None else torch.tensor(sample_numbers(units, every.names, "unit"))
         answer = self.method.effects(queries, every, chosen)
-        fitted = self.rebuilt.fitted
         return Influence(
-            effects=answer.value,
+            answer.value,
+            answer.level,
+            answer.note,
             outputs=self.method.outputs(queries),
             units=every if chosen is None else every.some(chosen),
             query_ids=queries.ids,
             labels=queries.labels,
             classes=self.classes,
-            alpha=fitted.alpha,
-            beta=fitted.beta,
-            level=answer.level,
-            note=answer.note,
+            alpha=self.model.alpha,
+            beta=self.model.beta,
         )
 
     @computing
@@ -170,7 +168,7 @@ class Analysis:
         """Functional sample information of every unit on validation images; None: on the other training samples."""
         queries = None if validation is None else self.queries(validation, y)
         answer = self.method.information(queries, self.units)
-        return Information(answer.value, answer.error, self.units, answer.level, answer.note)
+        return Information(answer.value, answer.level, answer.note, answer.uncertainty, units=self.units)
 
     @computing
     def what_if(
@@ -192,8 +190,15 @@ class Analysis:
         change = Change.of(self.ids, self.classes, without, relabel, weights)
         queries = self.queries(images)
         before, after = self.method.outputs(queries), self.method.what_if(queries, change)
-        beta = self.rebuilt.fitted.beta
-        return WhatIf(before, after.value, beta, queries.ids, self.classes, after.level, after.note)
+        return WhatIf(
+            after.value,
+            after.level,
+            after.note,
+            before=before,
+            beta=self.model.beta,
+            query_ids=queries.ids,
+            classes=self.classes,
+        )
 
     @computing
     def leaving(self, validation: Any = None, y: Any = None, *, most: bool = False, steps: int = STEPS) -> Tensor:
@@ -224,13 +229,13 @@ class Analysis:
 
     def similarity(self) -> Similarity:
         """Cosine similarity of all pairs of training samples under the kernel of their features."""
-        matrix = centred_cosines(self.rebuilt.features, self.rebuilt.fit.images.n_views)
-        return Similarity(matrix, self.ids, "exact", "by the features of the last layer, centred")
+        matrix = centred_cosines(self.problem.features, self.problem.data.n_views)
+        return Similarity(matrix, "exact", "by the features of the last layer, centred", ids=self.ids)
 
     def _labelled(self, images: Any, y: Any) -> Any:
         """Samples with labels in the model's classes where the source has them, −1 where it has not."""
         if y is not None:
-            return load_samples(images, y, classes=_as_given(self.classes))
+            return load_samples(images, y, classes=class_array(self.classes))
         if isinstance(images, str | Path) and not _has_labels(Path(images), self.classes):
             return load_unlabelled(images, classes=self.classes)
         if isinstance(images, str | Path):
@@ -247,14 +252,9 @@ def _has_labels(path: Path, classes: tuple[str, ...]) -> bool:
     return path.is_dir() and any((path / name).is_dir() for name in classes)
 
 
-def _method(rebuilt: Rebuilt, method: str) -> Method:
-    if rebuilt.head_alone or method == "dense" or (method == "auto" and rebuilt.fitted.report["solver"] == "dense"):
-        return ByKernel.of(rebuilt)
+def _method(model: FittedModel, problem: TrainingProblem, method: str) -> Method:
+    if model.head_alone or method == "dense" or (method == "auto" and model.report.solver == "dense"):
+        return ByKernel.of(model, problem)
     if method == "kfac":
-        return ByKFAC.of(rebuilt)
-    return ByIteration.of(rebuilt)
-
-
-def _as_given(classes: tuple[str, ...]) -> Any:
-    """Class names as labels are given: whole numbers where they all are."""
-    return [int(c) for c in classes] if all(c.lstrip("-").isdigit() for c in classes) else classes
+        return ByKFAC.of(model, problem)
+    return ByIteration.of(model, problem)

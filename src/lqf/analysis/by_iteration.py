@@ -10,33 +10,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from lqf.analysis.by_kernel import features
 from lqf.analysis.counterfactual import Change
-from lqf.analysis.leverages import AVERAGED, PROBES, SURROGATE, Surrogate, sketched_information
-from lqf.analysis.method import FIXED_POINT, Answer
+from lqf.analysis.leverages import AVERAGED, PROBES, SURROGATE, Leverages, sketched_information
+from lqf.analysis.method import FIXED_POINT
 from lqf.analysis.queries import Queries
-from lqf.analysis.refit import Refit, body_of, residuals_of
+from lqf.analysis.refit import Refit, residuals_of
 from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.iterate import Iterate
-from lqf.fitting.reopen import Rebuilt
-from lqf.kernels.cross import averaged_cross
-from lqf.kernels.ridge import KernelRidge
-from lqf.kernels.tangent import Kernels, averaged_kernels
+from lqf.fitting import FittedModel, TrainingProblem
+from lqf.fitting.refits import refit_folds
+from lqf.kernels.tangent import Kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import QuadraticProblem, rows_of
+from lqf.linear.problem import rows_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
-from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer, Level
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
@@ -44,31 +41,30 @@ SKETCH_TOL = 1e-2
 """Of solves for random sums of many outputs, whose own randomness is a quarter of every value."""
 
 
-@dataclass
+@dataclass(eq=False)
 class ByIteration:
     """Everything by conjugate gradients, started from the fitted solution."""
 
-    rebuilt: Rebuilt
-    problem: QuadraticProblem
+    model: FittedModel
+    problem: TrainingProblem
     refit: Refit
     responses: Responses
     solution: Solution
     note: str
     level: Level = "solved"
-    _loo: dict[int, Tensor] = field(default_factory=dict)  # unit -> its leave-one-out residuals
+    _loo: dict[int, Tensor] = field(default_factory=dict, repr=False)  # unit -> its leave-one-out residuals
+    _encoded: WeakKeyDictionary[Queries, EncodedInputs] = field(default_factory=WeakKeyDictionary, repr=False)
+    _responses: WeakKeyDictionary[Queries, tuple[Tensor, float]] = field(default_factory=WeakKeyDictionary, repr=False)
 
     @classmethod
-    def of(cls, rebuilt: Rebuilt) -> ByIteration:
+    def of(cls, model: FittedModel, problem: TrainingProblem) -> ByIteration:
         """Solve the fitted problem to the tolerance that differences need."""
-        fit, tol = rebuilt.fit, TOL[rebuilt.fit.dtype]
-        problem = fit.engine.measured(rebuilt.problem)
-        curvature = Iterate(fit.settings, None, fit.world, fit.progress).curvature(rebuilt.problem)
-        refit = Refit(rebuilt, problem, curvature, tol)
-        solution = refit.whole(rebuilt.fitted.delta.to(problem.targets))
-        schur = SchurComplement(problem, rebuilt.features, rebuilt.head.ridge, tf32=False)
-        responses = Responses(schur, curvature, tol, refit.max_passes, fit.progress)
+        context, tol = problem.context, TOL[problem.context.dtype]
+        refit = Refit(problem, problem.curvature, tol)
+        solution = refit.whole(model.delta.to(problem.quadratic.targets))
+        responses = Responses(problem.schur(), problem.curvature, tol, refit.max_passes, context.progress)
         note = f"{FIXED_POINT}; relative residual {solution.certificate.relative_residual:.1e}"
-        return cls(rebuilt, problem, refit, responses, solution, note)
+        return cls(model, problem, refit, responses, solution, note)
 
     def outputs(self, queries: Queries) -> Tensor:
         """f (Q, C)."""
@@ -91,13 +87,13 @@ class ByIteration:
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """Some: by refits without their units. All: the refits by folds of the fit, or the averaged kernel."""
-        targets = self.problem.targets.double()
+        targets = self.problem.quadratic.targets.double()
         if samples is not None:
             wanted = sorted(set(units.member[samples].tolist()))
             e = self._solved(units, wanted)
-            outputs = average_views((targets - e.to(targets)), self.problem.inputs.n_views).cpu()
+            outputs = average_views((targets - e.to(targets)), self.problem.data.n_views).cpu()
             return Answer(outputs[samples], "solved", f"{self.note}, by refits without them")
-        stored = self.rebuilt.fitted.loo
+        stored = self.model.loo
         if stored is None:
             return Answer(self._by_leverage(units), "estimated", f"{self.note}, {SURROGATE}")
         if not bool(stored.known.all()):
@@ -110,21 +106,17 @@ class ByIteration:
         On the training samples, where what a unit does to itself does not count, by the averaged kernel.
         """
         if queries is None:
-            return Answer(self._surrogate.information(self._e, units), "estimated", f"{self.note}; {AVERAGED}")
-        side, seed = self._side(queries), self.rebuilt.fit.settings.seed
-        found = sketched_information(self._rough, side, self._estimated(units), units, seed)
+            return Answer(self._leverages.information(self._e, units), "estimated", f"{self.note}; {AVERAGED}")
+        asked, seed = self._asked(queries), self.problem.context.settings.seed
+        found = sketched_information(self._rough, asked, self._estimated(units), units, seed)
         note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"
         return Answer(found.values, "estimated", note, found.error)
 
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
         """(U,) the order in which units leave, estimated by the kernel averaged over the outputs."""
-        cross = None
-        if queries is not None:
-            made, kernels = self.rebuilt, self._kernels
-            assert kernels.signs is not None
-            side, progress = self._side(queries), self.responses.progress
-            cross = averaged_cross(made.problem, made.features, side, kernels.signs, progress=progress)
-        return self._surrogate.leaving(self._e, units, cross, most=most, steps=steps)
+        leverages = self._leverages  # they say whether the kernels fit
+        cross = None if queries is None else self.problem.averaged_cross(self._asked(queries))
+        return leverages.leaving(self._e, units, cross, most=most, steps=steps)
 
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """By a warm-started refit."""
@@ -134,54 +126,53 @@ class ByIteration:
 
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) of the kept samples' own problem."""
-        gone = torch.ones(len(self.rebuilt.fit.images), dtype=torch.bool)
+        gone = torch.ones(len(self.problem.data), dtype=torch.bool)
         gone[keep] = False
         return self._outputs(queries, self.refit.without(gone.nonzero()[:, 0], self._body))
 
     def _every_fold(self) -> LeaveOneOut:
-        """The refits that the fit did not make, because fewer tell the error."""
-        fit, fitted = self.rebuilt.fit, self.rebuilt.fitted
-        if "moved" in fitted.backbone.spec:
+        """The refits that the fit did not make, because fewer settle the error."""
+        if "moved" in self.model.backbone.spec:
             raise LQFError(
                 "the outputs of a moved network on unseen data are known for some of the training samples only; "
                 "fit with --loo folds to have all of them"
             )
-        fast, mu = fit.engine.fast(self.rebuilt.problem), fitted.report["point_ridge"]
-        return fit.refits(fast, self.rebuilt.head, mu, self.refit.curvature, every=True)
+        return refit_folds(self.problem, every=True)
 
     # --- leave-one-out residuals --------------------------------------------------------------------------------------
 
     @property
     def _body(self) -> Tensor:
-        return body_of(self.problem, self.solution)
+        return self.problem.body(self.solution)
 
     @cached_property
     def _e(self) -> Tensor:
         """(n, C) residuals of the fitted problem."""
         with matmul_precision(fast=False):
-            return self.problem.residuals(self.solution.delta).double()
+            return self.problem.measured.residuals(self.solution.delta).double()
 
     def _solved(self, units: Units, numbers: list[int] | range) -> Tensor:
         """(n, C) e^loo of the units' rows by a refit without each; zero elsewhere."""
         out = torch.zeros_like(self._e)
-        with self.rebuilt.fit.progress.stage("refits", total=len(numbers), unit="refits") as stage:
+        with self.problem.context.progress.stage("refits", total=len(numbers), unit="refits") as stage:
             for u in numbers:
                 samples = units.samples(u)
-                rows = rows_of(self.problem, samples)
+                rows = rows_of(self.problem.quadratic, samples)
                 if u not in self._loo:
                     solution = self.refit.without(samples, self._body)
-                    self._loo[u] = residuals_of(self.problem, solution, rows)
+                    self._loo[u] = residuals_of(self.problem.measured, solution, rows)
                 out[rows] = self._loo[u]
                 stage.advance(1)
         return out
 
     def _estimated(self, units: Units) -> Tensor:
         """(n, C) e^loo of all rows by leverages of the averaged kernel (exact where there is one output)."""
-        return self._surrogate.left_out(self._e, units)
+        return self._leverages.left_out(self._e, units)
 
     @cached_property
-    def _surrogate(self) -> Surrogate:
-        return Surrogate(self._rough, self._averaged, self.rebuilt.fit.settings.seed)
+    def _leverages(self) -> Leverages:
+        averaged = self._kernels.factorise(self.problem.ridge.body / self.problem.ridge.head)
+        return Leverages(self._rough, averaged, self.problem.context.settings.seed)
 
     @cached_property
     def _rough(self) -> Responses:
@@ -190,54 +181,33 @@ class ByIteration:
     def _by_leverage(self, units: Units) -> Tensor:
         """(N, C) out-of-sample outputs from `_estimated`."""
         e = self._estimated(units)
-        return average_views(self.problem.targets.to(e) - e, self.problem.inputs.n_views).cpu()
+        return average_views(self.problem.quadratic.targets.to(e) - e, self.problem.data.n_views).cpu()
 
-    @cached_property
-    def _averaged(self) -> KernelRidge:
-        return self._kernels.factorise(self.problem.ridge.body / self.problem.ridge.head)
-
-    @cached_property
+    @property
     def _kernels(self) -> Kernels:
         """Averaged over the outputs."""
-        n, fit = len(self.problem.targets), self.rebuilt.fit
-        free = available_bytes(fit.device)
+        n, free = len(self.problem.quadratic.targets), available_bytes(self.problem.context.device)
         if 5 * 8 * n * n > free:
             raise LQFError(
                 f"leverages of all {n} rows need {40 * n * n / 2**30:.1f} GB and {free / 2**30:.1f} GB are free; "
                 "name the training samples that you ask about"
             )
-        return averaged_kernels(
-            self.rebuilt.problem,
-            self.rebuilt.features,
-            fit.rows.groups,
-            budget=free // 4,
-            most_samples=len(fit.images),
-            seed=fit.settings.seed,
-            progress=fit.progress,
-        )
+        return self.problem.averaged
 
     # --- images -------------------------------------------------------------------------------------------------------
 
-    def _side(self, queries: Queries) -> EncodedInputs:
-        key = f"side {id(self)}"
-        if key not in queries.kept:
-            inputs = self.rebuilt.inputs(queries.images)
-            queries.kept[key] = EncodedInputs(inputs, features(self.rebuilt, inputs))
-        return queries.kept[key]
+    def _asked(self, queries: Queries) -> EncodedInputs:
+        """Rows and features, made once."""
+        if queries not in self._encoded:
+            self._encoded[queries] = self.problem.encode(queries.images)
+        return self._encoded[queries]
 
     def _response(self, queries: Queries) -> tuple[Tensor, float]:
         """P (Q·C, n·C), made once."""
-        key = f"response {id(self)}"
-        if key not in queries.kept:
-            p, worst = self.responses.every_output(self._side(queries))
-            queries.kept[key] = p.flatten(1), worst
-        return queries.kept[key]
+        if queries not in self._responses:
+            p, worst = self.responses.every_output(self._asked(queries))
+            self._responses[queries] = p.flatten(1), worst
+        return self._responses[queries]
 
     def _outputs(self, queries: Queries, solution: Solution) -> Tensor:
-        side = self._side(queries)
-        out = torch.zeros(len(side.features), self.problem.model.n_outputs, dtype=torch.float64)
-        for rows, x in side.inputs.batches():
-            with matmul_precision(fast=False):
-                z, jd = self.problem.model.jvp(x, solution.delta)
-                out[rows.cpu()] = (self.problem.model.base(z) + jd).double().cpu()
-        return average_views(out, side.inputs.n_views)
+        return self.problem.outputs(self._asked(queries).inputs, solution.delta)

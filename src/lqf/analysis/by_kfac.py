@@ -15,21 +15,22 @@ from torch import Tensor
 
 from lqf.analysis.by_iteration import ByIteration
 from lqf.analysis.counterfactual import Change
-from lqf.analysis.method import FIXED_POINT, Answer
+from lqf.analysis.method import FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.refit import Refit
 from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
 from lqf.curvature import Preconditioner, precondition
 from lqf.errors import LQFError
-from lqf.fitting.reopen import Rebuilt
+from lqf.fitting import FittedModel, TrainingProblem
 from lqf.linear import head_products
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.model import with_one
 from lqf.linear.problem import rows_of
 from lqf.runtime.precision import matmul_precision
-from lqf.solvers.schur import SchurComplement, columns, stacked
+from lqf.solvers.schur import columns, stacked
 from lqf.solvers.solution import Certificate, Solution
+from lqf.utils.exactness import Answer
 
 LARGEST = 0.98
 """Leverages above this are taken for errors of the approximation."""
@@ -75,29 +76,26 @@ class ByKFAC(ByIteration):
     """Effects and information by K-FAC, at the solution as it was fitted."""
 
     @classmethod
-    def of(cls, rebuilt: Rebuilt) -> ByKFAC:
+    def of(cls, model: FittedModel, problem: TrainingProblem) -> ByKFAC:
         """Factor the curvature once."""
-        fit, fitted = rebuilt.fit, rebuilt.fitted
-        problem = fit.engine.measured(rebuilt.problem)
+        context, quadratic, settings = problem.context, problem.quadratic, problem.context.settings
         with matmul_precision(fast=True):
             blocks = precondition(
-                rebuilt.problem,
-                rebuilt.features,
-                draws=fit.settings.draws,
+                quadratic,
+                problem.features,
+                draws=settings.draws,
                 moment_samples=0,
-                seed=fit.settings.seed,
-                progress=fit.progress,
+                seed=settings.seed,
+                progress=context.progress,
             )
-        refit = Refit(rebuilt, problem, None, 1.0)
-        head = fitted.head.to(problem.targets)
-        start = head - problem.model.heads.mean(0) if problem.model.around_w0 else head
-        delta = torch.cat([start.reshape(-1), fitted.delta.to(problem.targets)])
+        head = model.head.to(quadratic.targets)
+        start = head - quadratic.model.heads.mean(0) if quadratic.model.around_w0 else head
+        delta = torch.cat([start.reshape(-1), model.delta.to(quadratic.targets)])
         proof = Certificate(float("nan"), float("nan"), 0, True, "as fitted")
-        solution = Solution(delta, problem.ridge, "kfac", "estimated", proof)
-        schur = SchurComplement(problem, rebuilt.features, rebuilt.head.ridge, tf32=False)
-        responses = Factored(schur, None, 1.0, 0, fit.progress, blocks=blocks)
+        solution = Solution(delta, quadratic.ridge, "kfac", "estimated", proof)
+        responses = Factored(problem.schur(), None, 1.0, 0, context.progress, blocks=blocks)
         note = f"{FIXED_POINT}; K-FAC in place of H"
-        return cls(rebuilt, problem, refit, responses, solution, note, "estimated")
+        return cls(model, problem, Refit(problem, None, 1.0), responses, solution, note, "estimated")
 
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """−P_S e_S^loo, both by K-FAC."""
@@ -111,7 +109,7 @@ class ByKFAC(ByIteration):
 
     def information(self, queries: Queries | None, units: Units) -> Answer:
         """Sketched; on the training samples with what a sample does to itself."""
-        return super().information(queries or Queries.of(self.rebuilt.fit.images), units)
+        return super().information(queries or Queries.of(self.problem.data.images), units)
 
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
         """Not offered: K-FAC knows no joint effect of several samples."""
@@ -128,10 +126,10 @@ class ByKFAC(ByIteration):
     def _estimated(self, units: Units) -> Tensor:
         """(n, C) e^loo of all rows."""
         out, factored = torch.zeros_like(self._e), cast("Factored", self.responses)
-        with self.rebuilt.fit.progress.stage("leverages (K-FAC)", total=len(units), unit="samples") as stage:
+        with self.problem.context.progress.stage("leverages (K-FAC)", total=len(units), unit="samples") as stage:
             for u in range(len(units)):
-                rows = rows_of(self.problem, units.samples(u))
-                root = self.problem.weights[rows].double().sqrt().repeat_interleave(out.shape[1])
+                rows = rows_of(self.problem.quadratic, units.samples(u))
+                root = self.problem.quadratic.weights[rows].double().sqrt().repeat_interleave(out.shape[1])
                 lam, q = torch.linalg.eigh(root[:, None] * factored.leverage(rows) * root)
                 e = root * self._e[rows].flatten()
                 left = q @ ((q.T @ e) / (1 - lam.clamp(0, LARGEST)))

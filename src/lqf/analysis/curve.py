@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,34 +14,44 @@ from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import error_rate
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Test error after dropping shares of the training samples in three orders.
+@dataclass(frozen=True, kw_only=True)
+class Curve(Answer):
+    """Test error (3, S) after dropping S shares of the training samples in three orders: `least`, `most`, `random`.
 
     Attributes:
         shares: dropped shares of the samples.
-        least, most: test error after dropping the least / most informative ones, one number per share.
-        random: mean over ``repeats`` random draws; ``random_deviation`` is their standard deviation.
-        repeats: number of draws.
+        random_deviation: (S,) standard deviation over the random draws.
+        repeats: number of draws, of which `random` is the mean.
         n_test: number of test images.
-        level: how exact the refits are.
     """
 
     shares: tuple[float, ...]
-    least: tuple[float, ...]
-    most: tuple[float, ...]
-    random: tuple[float, ...]
     random_deviation: tuple[float, ...]
     repeats: int
     n_test: int
-    level: Level
+
+    @property
+    def least(self) -> tuple[float, ...]:
+        """After dropping the least informative ones, one number per share."""
+        return tuple(self.value[0].tolist())
+
+    @property
+    def most(self) -> tuple[float, ...]:
+        """After dropping the most informative ones."""
+        return tuple(self.value[1].tolist())
+
+    @property
+    def random(self) -> tuple[float, ...]:
+        """After dropping random ones, on average."""
+        return tuple(self.value[2].tolist())
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return asdict(self)
+        names = ("shares", "least", "most", "random", "random_deviation", "repeats", "n_test", "level")
+        return {name: getattr(self, name) for name in names}
 
 
 def drop_curve(
@@ -69,15 +79,14 @@ def drop_curve(
     generator = torch.Generator().manual_seed(seed)
     draws = [errors(torch.randperm(len(units), generator=generator)) for _ in range(repeats)]
     random = torch.tensor(draws, dtype=torch.float64)
+    orders = [errors(least), errors(most), random.mean(0).tolist()]
     return Curve(
-        shares,
-        tuple(errors(least)),
-        tuple(errors(most)),
-        tuple(random.mean(0).tolist()),
-        tuple(random.std(0, correction=1 if repeats > 1 else 0).tolist()),
-        repeats,
-        len(test),
+        torch.tensor(orders, dtype=torch.float64),
         method.level,
+        shares=shares,
+        random_deviation=tuple(random.std(0, correction=1 if repeats > 1 else 0).tolist()),
+        repeats=repeats,
+        n_test=len(test),
     )
 
 

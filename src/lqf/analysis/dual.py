@@ -28,7 +28,7 @@ from lqf.linear.inputs import average_views
 
 
 @dataclass(frozen=True)
-class Exact:
+class Dual:
     """A factorised problem over N samples in V views each, n = N·V rows.
 
     Attributes:

@@ -11,7 +11,7 @@ from torch import Tensor
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import class_scores, decide, encode, logits
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer
 
 Loss = Literal["cross_entropy", "squared"]
 
@@ -33,23 +33,19 @@ class Top:
     harmers: tuple[Effect, ...]
 
 
-@dataclass(frozen=True)
-class Influence:
-    """Signed effect of leaving out every unit on every output of every query.
+@dataclass(frozen=True, kw_only=True)
+class Influence(Answer):
+    """Signed effect of leaving out every unit on every output of every query: (U, Q, C) f₋S(x) − f(x).
 
     Attributes:
-        effects: (U, Q, C) f₋S(x) − f(x): by how much each output changes when unit S is left out.
         outputs: (Q, C) f(x), from the problem as it was fitted.
         units: the sets of training samples that are left out.
         query_ids: (Q,).
         labels: (Q,) of the queries, −1 where unknown.
         classes: names.
         alpha, beta: scale of the targets, inverse temperature of the probabilities.
-        level: how exact the effects are.
-        note: what stands behind the level.
     """
 
-    effects: Tensor
     outputs: Tensor
     units: Units
     query_ids: tuple[str, ...]
@@ -57,8 +53,11 @@ class Influence:
     classes: tuple[str, ...]
     alpha: float
     beta: float
-    level: Level
-    note: str
+
+    @property
+    def effects(self) -> Tensor:
+        """(U, Q, C): by how much each output changes when unit S is left out."""
+        return self.value
 
     @property
     def predicted(self) -> Tensor:

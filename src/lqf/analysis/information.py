@@ -8,26 +8,28 @@ import torch
 from torch import Tensor
 
 from lqf.analysis.units import Units
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer
 
 
-@dataclass(frozen=True)
-class Information:
-    """F-SI(S) = mean over validation images x of ‖f(x) − f₋S(x)‖².
+@dataclass(frozen=True, kw_only=True)
+class Information(Answer):
+    """F-SI(S) = mean over validation images x of ‖f(x) − f₋S(x)‖², (U,) of every unit.
 
     Attributes:
-        values: (U,) of every unit.
-        standard_error: (U,) where the values are sketched by random probes; None where they are not.
         units: the sets of training samples.
-        level: how exact the values are.
-        note: what stands behind the level.
     """
 
-    values: Tensor
-    standard_error: Tensor | None
     units: Units
-    level: Level
-    note: str
+
+    @property
+    def values(self) -> Tensor:
+        """(U,)."""
+        return self.value
+
+    @property
+    def standard_error(self) -> Tensor | None:
+        """(U,) where the values are sketched by random probes; None where they are not."""
+        return self.uncertainty
 
     def ranking(self) -> Tensor:
         """(U,) numbers of the units, the most informative first."""

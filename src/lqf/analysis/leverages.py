@@ -32,7 +32,7 @@ SURROGATE = f"leverages by the kernel averaged over the outputs, their sum by {T
 
 
 @dataclass(frozen=True)
-class Surrogate:
+class Leverages:
     """Leverages of all training rows, estimated (exact where there is one output).
 
     Attributes:
@@ -110,21 +110,21 @@ class Sketch:
 
 
 def sketched_information(
-    responses: Responses, side: EncodedInputs, left_out: Tensor, units: Units, seed: int
+    responses: Responses, asked: EncodedInputs, left_out: Tensor, units: Units, seed: int
 ) -> Sketch:
     """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw.
 
     Args:
         responses: solves of the training problem.
-        side: the images on which information is measured.
+        asked: the images on which information is measured.
         left_out: (n, C) leave-one-out residuals of the training rows.
         units: who leaves together.
         seed: of the signs.
     """
-    v, c, n = side.inputs.n_views, responses.problem.model.n_outputs, len(units.ids)
-    images = len(side.features) // v
+    v, c, n = asked.inputs.n_views, responses.problem.model.n_outputs, len(units.ids)
+    images = len(asked.features) // v
     signs = random_signs(torch.arange(images), PROBES, c, seed).double()
-    p, worst = responses.of(side, signs.repeat_interleave(v, 1) / v)  # (k, n, C)
+    p, worst = responses.of(asked, signs.repeat_interleave(v, 1) / v)  # (k, n, C)
     change = -(p * left_out.to(p)).view(PROBES, n, -1).sum(-1)
     squared = units.add_up(change, 1).square().cpu() / images  # (k, U)
     return Sketch(squared.mean(0), squared.std(0) / PROBES**0.5, worst)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -10,26 +9,14 @@ from torch import Tensor
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer, Level
 
 FIXED_POINT = "the linearisation point held fixed"
 """What every answer assumes: the heads around which the body was linearised stay as they were."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Numbers (float64, on the CPU), how exact they are, what stands behind that, and a standard error if there is
-    one.
-    """
-
-    value: Tensor
-    level: Level
-    note: str
-    error: Tensor | None = None
-
-
 class Method(Protocol):
-    """Exact, solved or estimated answers about one rebuilt problem."""
+    """Exact, solved or estimated answers about one training problem; numbers are float64, on the CPU."""
 
     level: Level
     note: str

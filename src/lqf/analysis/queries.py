@@ -1,10 +1,9 @@
-"""Images whose predictions are asked about, opened once: their kernel with the training data is kept."""
+"""Images whose predictions are asked about, opened once; an analysis keeps their kernel with the training data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +18,10 @@ class Queries:
     Attributes:
         images: the images.
         labels: (Q,) in the model's classes, −1 where unknown.
-        kept: what a method of solution has computed for them.
     """
 
     images: Images
     labels: Tensor
-    kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from lqf.analysis.changed_head import ChangedHead
 from lqf.analysis.counterfactual import Change
 from lqf.curvature import KFAC
-from lqf.fitting.reopen import Rebuilt
+from lqf.fitting import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear.problem import QuadraticProblem
 from lqf.linear.targets import encode
@@ -23,36 +23,32 @@ class Refit:
     """Warm-started solves.
 
     Attributes:
-        rebuilt: the problem as it was fitted.
-        problem: the same with the body that passes are made with.
+        problem: as it was fitted.
         curvature: K-FAC of the body, which only decides how soon a solve is good.
         tol: relative residual.
         max_passes: after which a solve gives up; its certificate then says so.
     """
 
-    rebuilt: Rebuilt
-    problem: QuadraticProblem
+    problem: TrainingProblem
     curvature: KFAC | None
     tol: float
     max_passes: int = 200
 
     def whole(self, start: Tensor | None) -> Solution:
         """The fitted problem itself, to this tolerance."""
-        return self._solve(self.problem, self.rebuilt.head.ridge, start)
+        return self._solve(self.problem.measured, self.problem.head.ridge, start)
 
     def changed(self, change: Change, start: Tensor | None) -> Solution:
         """After a change of weights and labels."""
-        rebuilt, v = self.rebuilt, self.problem.inputs.n_views
-        labels = rebuilt.fit.rows.labels
-        rho = (change.factors(len(labels)) - 1).repeat_interleave(v)
-        targets = encode(change.relabelled(labels), len(rebuilt.fitted.classes), rebuilt.fitted.alpha)
+        data, measured, head = self.problem.data, self.problem.measured, self.problem.head.ridge
+        rho = (change.factors(len(data)) - 1).repeat_interleave(data.n_views)
+        targets = encode(change.relabelled(data.labels), len(data.classes), self.problem.context.settings.alpha)
         problem = replace(
-            self.problem,
-            targets=targets.repeat_interleave(v, 0).to(self.problem.targets),
-            weights=self.problem.weights * (1 + rho).to(self.problem.weights),
+            measured,
+            targets=targets.repeat_interleave(data.n_views, 0).to(measured.targets),
+            weights=measured.weights * (1 + rho).to(measured.weights),
         )
         rows = rho.nonzero()[:, 0]
-        head = rebuilt.head.ridge
         if len(rows):
             head = ChangedHead(head, rows, rho[rows], problem.ridge.head)
         return self._solve(problem, head, start)
@@ -63,12 +59,7 @@ class Refit:
 
     def _solve(self, problem: QuadraticProblem, head: KernelRidge, start: Tensor | None) -> Solution:
         solver = PCG(tol=self.tol, max_passes=self.max_passes)
-        return solver.solve(problem, self.rebuilt.features, head, self.curvature, start, tf32=False)
-
-
-def body_of(problem: QuadraticProblem, solution: Solution) -> Tensor:
-    """The body's part of a solution."""
-    return problem.model.split(solution.delta)[1]
+        return solver.solve(problem, self.problem.features, head, self.curvature, start, tf32=False)
 
 
 def residuals_of(problem: QuadraticProblem, solution: Solution, rows: Tensor) -> Tensor:

@@ -8,26 +8,26 @@ from torch import Tensor
 
 from lqf.linear import head_products
 from lqf.linear.inputs import average_views
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer
 
 _ROWS = 1024
 
 
-@dataclass(frozen=True)
-class Similarity:
-    """Cosine of the angle between samples under the model's own kernel, centred over the training set.
+@dataclass(frozen=True, kw_only=True)
+class Similarity(Answer):
+    """Cosines (N, N) between samples under the model's own kernel, centred over the training set; 1 for two copies of
+    one image. The note says which kernel it is.
 
     Attributes:
-        matrix: (N, N), 1 for two copies of one image.
         ids: (N,).
-        level: how exact the kernel is.
-        note: which kernel it is.
     """
 
-    matrix: Tensor
     ids: tuple[str, ...]
-    level: Level
-    note: str
+
+    @property
+    def matrix(self) -> Tensor:
+        """(N, N)."""
+        return self.value
 
     def pairs(self, least: float = 0.95, most: int = 100) -> list[tuple[int, int, float]]:
         """(i, j, cosine) of the most similar pairs i < j, the most similar first."""

@@ -8,29 +8,29 @@ from torch import Tensor
 
 from lqf.evaluation.calibration import probabilities
 from lqf.linear.targets import decide
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer
 
 
-@dataclass(frozen=True)
-class WhatIf:
-    """The queries' outputs before and after a change of the training data.
+@dataclass(frozen=True, kw_only=True)
+class WhatIf(Answer):
+    """The queries' outputs (Q, C) after a change of the training data.
 
     Attributes:
-        before, outputs: (Q, C).
-        beta: inverse temperature of the probabilities (of the model as it was fitted).
+        before: (Q, C) the outputs of the model as it was fitted.
+        beta: inverse temperature of its probabilities.
         query_ids: (Q,).
         classes: names.
-        level: how exact the new outputs are.
-        note: what stands behind the level.
     """
 
     before: Tensor
-    outputs: Tensor
     beta: float
     query_ids: tuple[str, ...]
     classes: tuple[str, ...]
-    level: Level
-    note: str
+
+    @property
+    def outputs(self) -> Tensor:
+        """(Q, C) after the change."""
+        return self.value
 
     @property
     def predicted(self) -> list[str]:

@@ -10,7 +10,7 @@ from torch import nn
 from lqf.backbones.activations import make_leaky
 from lqf.backbones.prefix import stages
 from lqf.backbones.weights import state_sha256
-from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Interpolation
+from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Interpolation, Preprocess, Views
 
 RGB = tuple[float, float, float]
 
@@ -56,6 +56,23 @@ class Backbone:
     spec: dict[str, Any]
     classifier: nn.Linear | None = None
     head: str = field(default="classifier", repr=False)
+
+    def preprocess(self, *, size: int | None = None, squash: bool = False, views: Views = "none") -> Preprocess:
+        """Pixels to what it was trained to see.
+
+        Args:
+            size: side of its input; None: its own.
+            squash: resize images to a square instead of cutting the middle out.
+            views: fixed views of every image.
+        """
+        return Preprocess(
+            size=self.size if size is None else size,
+            interpolation=self.interpolation,
+            mean=self.mean,
+            std=self.std,
+            keep_aspect=not squash,
+            views=views,
+        )
 
 
 def make_backbone(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
 from lqf.errors import LQFError
+from lqf.settings import Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, facts, number, percent
 
@@ -28,8 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="labelled images, e.g. ImageNet's training folder")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the .safetensors file to write")
     options.add_overwrite(parser)
-    options.add_backbone(parser)
-    options.add_size(parser)
+    options.add_settings(parser, Setup, only=("backbone", "weights", "size"))
     parser.add_argument(
         "--epochs", type=int, metavar="N", help="passes over the images (default: one, as in the paper)"
     )
@@ -76,24 +77,16 @@ def _target(args: argparse.Namespace) -> Path:
 def _open(args: argparse.Namespace, progress: Progress) -> tuple[Backbone, Images]:
     """The network on its device, and the source images as it sees them."""
     from lqf.backbones import load_backbone
-    from lqf.data import Preprocess, check_trainable, load_samples, open_images
-    from lqf.estimator import LQFClassifier
+    from lqf.data import check_trainable, load_samples, open_images
     from lqf.runtime.device import resolve_device
 
-    model = LQFClassifier().get_params() | vars(args)  # the defaults of `lqf fit`, where they are the same options
-    device = resolve_device(model["device"])
+    setup = Setup(**{f.name: getattr(args, f.name) for f in fields(Setup) if hasattr(args, f.name)})
+    device = resolve_device(setup.device)
     samples = load_samples(args.source, progress=progress)
     check_trainable(samples)
-    backbone = load_backbone(model["backbone"], weights=model["weights"], seed=model["seed"])
+    backbone = load_backbone(setup.backbone, weights=setup.weights, seed=getattr(args, "seed", 0))
     backbone.body.to(device)
-    fed = {
-        "keep_aspect": not model["squash"],
-        "interpolation": backbone.interpolation,
-        "mean": backbone.mean,
-        "std": backbone.std,
-    }
-    preprocess = Preprocess(size=backbone.size if model["size"] is None else model["size"], **fed)  # type: ignore[arg-type]
-    return backbone, open_images(samples, preprocess, progress=progress)
+    return backbone, open_images(samples, backbone.preprocess(size=setup.size), progress=progress)
 
 
 def show(result: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.settings import Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import columns, counted, duration, percent, shortened
 
@@ -21,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """RUN TEST."""
     options.add_run(parser)
     parser.add_argument("test", metavar="TEST", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight]")
-    options.add_strict(parser)
+    options.add_settings(parser, Setup, only=("strict",))
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:

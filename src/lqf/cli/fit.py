@@ -10,7 +10,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.errors import LQFError, ProcessLost
 from lqf.runtime.distributed import joined, launched
-from lqf.settings import CHOICES
+from lqf.settings import IMAGES, PROBLEM, SOLVING, Settings, Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import WIDTH, counted, duration, facts, number, percent
 
@@ -28,69 +28,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", default=False, help="continue a fit that was interrupted, from RUN.checkpoint"
     )
-    _add_data(parser.add_argument_group("images"))
-    _add_problem(parser.add_argument_group("network and problem"))
-    _add_solver(parser.add_argument_group("solving"))
-
-
-def _add_data(group: argparse._ArgumentGroup) -> None:
-    options.add_size(group)
-    group.add_argument(
-        "--squash", action="store_true", help="resize to a square, as the paper does, instead of cutting the middle out"
-    )
-    _choice(group, "views", "fixed views of every image; auto: its mirror image too, where leave-one-out gains by it")
-    group.add_argument(
-        "--limit-per-class", type=int, metavar="K", help="use at most K images of every class, chosen by --seed"
-    )
-    options.add_strict(group)
-
-
-def _add_problem(group: argparse._ArgumentGroup) -> None:
-    options.add_backbone(group)
-    group.add_argument("--no-leaky", dest="leaky", action="store_false", help="keep ReLU instead of leaky ReLU")
-    group.add_argument("--linearize", metavar="STAGE", help="first stage whose weights may change (default: all)")
-    _choice(group, "pooling", "mean of the last feature map, or root of its covariance; auto: by leave-one-out")
-    _value(group, "pool_channels", int, "principal channels of bilinear pooling")
-    group.add_argument(
-        "--linearize-reduction", action="store_true", help="let the reduction to these channels change with the network"
-    )
-    _value(group, "relinearize", int, "move the network to its solution and solve again there, so many times")
-    _value(group, "finetune_first", int, "epochs of ordinary fine-tuning before the network is linearised")
-    _choice(group, "head", "the head at the linearisation point")
-    _choice(group, "form", "penalise the head around 0 or, as in the paper, around w0")
-    group.add_argument("--weight-decay", type=options.decay, metavar="λ", help="a number, or auto: by leave-one-out")
-    group.add_argument("--body-weight-decay", type=options.decay, metavar="λ", help="the same for all but the head")
-
-
-def _add_solver(group: argparse._ArgumentGroup) -> None:
-    _choice(group, "solver", "auto: dense where it is affordable, else pcg; head: the last layer alone")
-    _choice(group, "preconditioner", "of pcg; none is for comparison")
-    _choice(group, "loo", "the error on unseen data where no exact one is to be had: by refits, roughly, or not at all")
-    _value(group, "tol", float, "relative residual at which pcg stops")
-    _value(group, "max_passes", int, "products after which pcg gives up")
-    _value(group, "epochs", int, "of sgd and adam")
-    _value(group, "minibatch", int, "images per step of sgd, adam and --finetune-first")
-    group.add_argument(
-        "--learning-rate", type=float, metavar="η", help="of sgd, adam and --finetune-first (default: their own)"
-    )
-    _choice(group, "augment", "random views, for sgd and adam")
-    _choice(group, "precision", "of the products inside pcg; what is reported is measured in float32")
-    _choice(group, "compile", "compile those products; auto: on a GPU, where it saves time")
-    options.add_device(group)
-    options.add_batch_size(group)
-    _value(group, "seed", int, "of every random choice")
-
-
-def _choice(group: argparse._ArgumentGroup, name: str, text: str) -> None:
-    group.add_argument(_flag(name), choices=CHOICES[name], help=f"{text} (default: {options.default(name)})")
-
-
-def _value(group: argparse._ArgumentGroup, name: str, kind: type, text: str) -> None:
-    group.add_argument(_flag(name), type=kind, metavar="N", help=f"{text} (default: {options.default(name)})")
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    for name in (IMAGES, PROBLEM, SOLVING):
+        group = parser.add_argument_group(name)
+        options.add_settings(group, Setup, Settings, group=name)
+        if name == SOLVING:
+            options.add_memory(group)
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:

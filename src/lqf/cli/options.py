@@ -6,12 +6,13 @@ import argparse
 import math
 import os
 import shutil
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lqf.errors import LQFError
-from lqf.settings import Settings
+from lqf.settings import Settings, Setup
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,9 +35,40 @@ class _Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=27, width=min(shutil.get_terminal_size().columns, 80) - 2)
 
 
-def default(name: str) -> Any:
-    """A setting's default, for its help."""
-    return next(f.default for f in fields(Settings) if f.name == name)
+def add_settings(
+    parser: argparse._ActionsContainer, *of: type, group: str | None = None, only: tuple[str, ...] = ()
+) -> None:
+    """Options for the fields of `Settings` and `Setup`, with their names, defaults, choices and help.
+
+    Args:
+        parser: where they go.
+        of: the dataclasses.
+        group: those of one group; None: those that are named in ``only``.
+        only: names of fields.
+    """
+    for cls in of:
+        for f in fields(cls):
+            if f.name in only or (group is not None and f.metadata["group"] == group):
+                _add_setting(parser, f)
+
+
+def _add_setting(parser: argparse._ActionsContainer, f: Field[Any]) -> None:
+    known, flag = f.metadata, f.name.replace("_", "-")
+    if isinstance(f.default, bool):
+        action = "store_false" if f.default else "store_true"
+        text = f"no {known['help']}" if f.default else known["help"]
+        parser.add_argument(f"--no-{flag}" if f.default else f"--{flag}", dest=f.name, action=action, help=text)
+        return
+    shown = "" if f.default is None or "default:" in known["help"] else f" (default: {f.default})"
+    how: dict[str, Any] = {"choices": known["choices"]} if known["choices"] else {"metavar": known["metavar"]}
+    parser.add_argument(f"--{flag}", type=_reader(f), help=known["help"] + shown, **how)
+
+
+def _reader(f: Field[Any]) -> Callable[[str], Any]:
+    """What makes a value of the text of an option, by the field's type."""
+    if f.name.endswith("weight_decay"):
+        return decay
+    return next((kind for name, kind in (("int", int), ("float", float)) if str(f.type).startswith(name)), str)
 
 
 def decay(text: str) -> float | str:
@@ -109,7 +141,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the folder that `lqf fit` wrote")
     parser.add_argument("--weights", metavar="FILE", help="the backbone's weights file, if it has moved")
     add_device(parser)
-    add_batch_size(parser)
+    add_settings(parser, Settings, only=("batch_size",))
 
 
 def add_train(parser: argparse._ActionsContainer) -> None:
@@ -117,33 +149,15 @@ def add_train(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--train", metavar="DIR", help="the training images, if they have moved since the fit")
 
 
-def add_backbone(parser: argparse._ActionsContainer) -> None:
-    """The network to start from."""
-    parser.add_argument("--backbone", metavar="NAME", help="the network; `lqf backbones` lists them")
-    parser.add_argument("--weights", metavar="FILE", help="its weights file, or `random`; default: the published ones")
-
-
-def add_size(parser: argparse._ActionsContainer) -> None:
-    """Pixels."""
-    parser.add_argument("--size", type=int, metavar="PX", help="side of the network's input; default: the backbone's")
-
-
 def add_device(parser: argparse._ActionsContainer) -> None:
-    """Where to compute."""
-    parser.add_argument("--device", metavar="NAME", help="auto, cpu, cuda, cuda:1, …; default: a GPU if there is one")
+    """Where to compute, and how much of it to take."""
+    add_settings(parser, Setup, only=("device",))
+    add_memory(parser)
+
+
+def add_memory(parser: argparse._ActionsContainer) -> None:
+    """How much of a GPU to take."""
     parser.add_argument("--memory", type=gigabytes, metavar="GB", help="most of the GPU's memory to use; default: all")
-
-
-def add_batch_size(parser: argparse._ActionsContainer) -> None:
-    """Rows per batch of a pass."""
-    parser.add_argument("--batch-size", type=int, metavar="N", help="images per batch; changes memory and time only")
-
-
-def add_strict(parser: argparse._ActionsContainer) -> None:
-    """What to do with damaged images."""
-    parser.add_argument(
-        "--strict", action="store_true", help="refuse images that cannot be read, instead of skipping them"
-    )
 
 
 def add_overwrite(parser: argparse._ActionsContainer) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
+from lqf.settings import Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import percent
 
@@ -20,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """RUN IMAGE|FOLDER…."""
     options.add_run(parser)
     parser.add_argument("images", metavar="IMAGE|FOLDER", nargs="+", help="image files, and folders with images below")
-    options.add_strict(parser)
+    options.add_settings(parser, Setup, only=("strict",))
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:

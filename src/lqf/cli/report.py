@@ -9,6 +9,7 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.settings import Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, facts, percent, wrapped
 
@@ -24,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--test", metavar="DIR", help="labelled test images: a folder CLASS/*.jpg, or a .csv")
     options.add_train(parser)
     parser.add_argument("--title", metavar="TEXT", help="the page's title (default: the name of RUN)")
-    options.add_strict(parser)
+    options.add_settings(parser, Setup, only=("strict",))
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:

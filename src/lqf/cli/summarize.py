@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         check_file(out, args.overwrite, (".csv",))
     model = load_model(args)
     analysis = model.analyse(getattr(args, "train", None), progress=progress)
-    summary = summarize(model, analysis, args.keep, getattr(args, "validation", None))
+    summary = summarize(analysis, args.keep, getattr(args, "validation", None))
     if out is not None:
         write_file(out, manifest(summary, analysis.images.samples))
     told = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -153,21 +153,31 @@ class Sums:
 
 @dataclass
 class KFAC:
-    """The factored curvature of a body; `solve` applies (K-FAC + μI)⁻¹ to a flat vector."""
+    """The factored curvature c·B of a body; `solve` applies (c·B + μI)⁻¹ to a flat vector.
+
+    ``share`` is c: 1, or what part of the samples that B was made from stands for.
+    """
 
     layout: Layout
     kronecker: dict[str, Kronecker]
     channels: dict[str, Channelwise]
     layers: dict[str, Layer]
     channel_names: dict[str, tuple[str, ...]]
+    share: float = 1.0
+
+    def scaled(self, share: float) -> KFAC:
+        """The curvature of a share of the samples, from that of all."""
+        return replace(self, share=self.share * share)
 
     def solve(self, v: Tensor, mu: float) -> Tensor:
-        """(B + μI)⁻¹ v for a flat v (D,)."""
-        return self._by_blocks(v, lambda block, part: block.solve(part, mu))
+        """(c·B + μI)⁻¹ v for a flat v (D,)."""
+        out = self._by_blocks(v, lambda block, part: block.solve(part, mu / self.share))
+        return out if self.share == 1 else out / self.share
 
     def inverse_root(self, v: Tensor, mu: float) -> Tensor:
-        """(B + μI)^(−1/2) v for a flat v (D,)."""
-        return self._by_blocks(v, lambda block, part: block.inverse_root(part, mu))
+        """(c·B + μI)^(−1/2) v for a flat v (D,)."""
+        out = self._by_blocks(v, lambda block, part: block.inverse_root(part, mu / self.share))
+        return out if self.share == 1 else out / self.share**0.5
 
     def _by_blocks(self, v: Tensor, act: Callable[[Kronecker | Channelwise, Tensor], Tensor]) -> Tensor:
         parts, out = self.layout.views(v), torch.empty_like(v)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -41,7 +42,7 @@ def plain_label(value: object, i: int, what: str = "label") -> Label:
 
 
 def encode(
-    labels: Sequence[Label], classes: Sequence[object] | None, also: Sequence[str] = (), where: str = "the data"
+    labels: Sequence[Label], classes: Iterable[object] | None, also: Sequence[str] = (), where: str = "the data"
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """Class names and the (N,) index of each label.
 
@@ -90,3 +91,10 @@ def limit_per_class(ids: Sequence[str], labels: np.ndarray, limit: int, seed: in
         rows = np.flatnonzero(labels == k).tolist()
         chosen += sorted(rows, key=lambda i: rank[i])[:limit]
     return np.array(sorted(chosen), dtype=np.int64)
+
+
+def class_array(classes: Sequence[str]) -> np.ndarray:
+    """Class names as labels are given: whole numbers where all of them are written as such (`7`, not `07`)."""
+    if all(re.fullmatch("0|-?[1-9][0-9]*", name) for name in classes):
+        return np.array([int(name) for name in classes])
+    return np.array(classes)

@@ -35,7 +35,7 @@ def load_samples(
     sample_weight: Any = None,
     groups: Any = None,
     ids: Sequence[str] | None = None,
-    classes: Sequence[object] | None = None,
+    classes: Sequence[object] | np.ndarray | None = None,
     limit_per_class: int | None = None,
     seed: int = 0,
     progress: Progress = SILENT,

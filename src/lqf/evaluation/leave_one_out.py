@@ -10,26 +10,28 @@ from torch import Tensor
 from lqf.evaluation.calibration import fit_temperature, probabilities
 from lqf.evaluation.metrics import standard_error
 from lqf.linear.targets import decide, error_rate
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Answer
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneOut(Answer):
     """Out-of-sample outputs of the training samples.
 
+    Its value are the outputs (N, C), averaged over an image's views; NaN where they are not known (see `known`). Under a
+    label-dependent linearisation point the note has its measured bias.
+
     Attributes:
-        outputs: (N, C), averaged over an image's views; NaN where they are not known (see `known`).
         labels: (N,).
         weights: (N,) sample weights.
-        level: "exact", "solved" or "estimated".
-        note: what stands behind the level: under a label-dependent linearisation point, its measured bias.
     """
 
-    outputs: Tensor
     labels: Tensor
     weights: Tensor
-    level: Level
-    note: str = ""
+
+    @property
+    def outputs(self) -> Tensor:
+        """(N, C)."""
+        return self.value
 
     @property
     def known(self) -> Tensor:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lqf.fast import FastLinearization
+from lqf.fast.cache_budget import keep_activations, release_activations
 from lqf.fast.compile_ahead import compile_ahead
 from lqf.linear.batch import even_rows
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.problem import QuadraticProblem
+from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 
 COMPILATION_PAYS = 300.0
@@ -44,6 +46,8 @@ class Engine:
     example: Tensor
     say: Callable[[str], None]
     _inputs: Inputs | None = None
+    _kept: QuadraticProblem | None = None
+    _bodies: dict[str, FastLinearization] = field(default_factory=dict)
 
     def compile_ahead(self) -> None:
         """Begin to compile kernels that will be needed, of the exact type and of the products'."""
@@ -58,6 +62,27 @@ class Engine:
         """The same problem with faster passes, for many products; of a narrow type twice as many rows at a time."""
         body = self._compiled if compiled else self._eager
         return replace(problem.with_body(body), inputs=self._batched(problem.inputs))
+
+    def kept(self, problem: QuadraticProblem, *, compiled: bool = False) -> QuadraticProblem:
+        """`fast`, with the activations of as many batches as fit kept until `release`, for this and like problems."""
+        fast = self.fast(problem, compiled=compiled)
+        if self._kept is None:
+            self._kept = fast
+            with matmul_precision(self.settings.precision != "float32"):  # recordings keep what holds now
+                keep_activations(fast, self.measured(problem))
+        return fast
+
+    def release(self) -> None:
+        """Give up the activations that are kept."""
+        if self._kept is not None:
+            release_activations(self._kept)
+            self._kept = None
+
+    def clear(self) -> None:
+        """Give up all that was recorded too; it is made again where it is asked for."""
+        self.release()
+        self._bodies.clear()
+        self._inputs = None
 
     def _batched(self, inputs: Inputs) -> Inputs:
         """On a GPU: in equal batches, none of which is filled up with rows that count for nothing."""
@@ -82,19 +107,29 @@ class Engine:
             return torch.float16 if in_range(self.body, self.example[:ROWS], torch.float16) else torch.bfloat16
         return NARROW.get(self.settings.precision, own)
 
-    @cached_property
+    @property
     def exact(self) -> FastLinearization:
         """The body with its layers merged, in its own floating-point type."""
-        return FastLinearization(self.body, self.example.dtype, self.example, recorded=False)
+        return self._body("exact", lambda: FastLinearization(self.body, self._own, self.example, recorded=False))
 
-    @cached_property
+    @property
     def _eager(self) -> FastLinearization:
-        return FastLinearization(self.body, self.dtype, self.example, say=self.say)
+        return self._body("eager", lambda: FastLinearization(self.body, self.dtype, self.example, say=self.say))
 
-    @cached_property
+    @property
     def _compiled(self) -> FastLinearization:
-        self.__dict__.pop("_eager", None)  # with what it has recorded
-        return FastLinearization(self.body, self.dtype, self.example, compiled=True, say=self.say)
+        self._bodies.pop("eager", None)  # with what it has recorded
+        make = partial(FastLinearization, self.body, self.dtype, self.example, compiled=True, say=self.say)
+        return self._body("compiled", make)
+
+    def _body(self, kind: str, make: Callable[[], FastLinearization]) -> FastLinearization:
+        if kind not in self._bodies:
+            self._bodies[kind] = make()
+        return self._bodies[kind]
+
+    @property
+    def _own(self) -> torch.dtype:
+        return self.example.dtype
 
 
 def in_range(body: Linearization, x: Tensor, dtype: torch.dtype) -> bool:

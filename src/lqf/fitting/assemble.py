@@ -1,75 +1,55 @@
-"""The end of a fit: what was computed becomes a `Fitted` and its report."""
+"""The end of a fit: a solved problem becomes a fitted model with its report."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lqf.backbones import Backbone
-from lqf.data import Preprocess
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.fitted_model import Fitted, TrainingTable
-from lqf.fitting.training_set import Rows
-from lqf.linear.model import LinearModel
+from lqf.fitting.fitted_model import FittedModel, TrainingTable
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.out_of_sample import temperature
+from lqf.fitting.report import FitReport, choice_of_weight_decay
+from lqf.fitting.training_problem import TrainingProblem
 from lqf.linear.problem import Ridge
-from lqf.settings import Settings
-from lqf.solvers import Head
+from lqf.solvers.head import Head
 from lqf.solvers.solution import Certificate, Solution
 
 
-@dataclass(frozen=True)
-class Assembly:
-    """Puts models together.
+def assemble(problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None) -> FittedModel:
+    """The linear model at its optimum; predictions go through the mean of its heads."""
+    model = problem.model
+    v, body = model.split(solution.delta)
+    mean = model.heads.mean(0)
+    assert problem.plan is not None
+    report = _report(
+        problem.head_fit,
+        solution,
+        loo,
+        choices=problem.choices,
+        plan=problem.plan.sentence,
+        point=problem.point.kind,
+        # the choice was made at the pretrained weights, the point of a moved network is its last one
+        head_loo_error=(problem.moves.head if problem.moves else problem.head_fit.choice).best.error,
+    )
+    beta = temperature(problem, loo)
+    head = v + mean if model.around_w0 else v
+    return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report)
 
-    Attributes:
-        settings: α, the stage, the floating-point type.
-        backbone: the network.
-        preprocess: pixels to inputs.
-        rows: of the training images.
-    """
 
-    settings: Settings
-    backbone: Backbone
-    preprocess: Preprocess
-    rows: Rows
-
-    def of_head(self, v: Tensor, loo: LeaveOneOut | None, beta: float, told: dict[str, Any]) -> Fitted:
-        """A closed-form head V (C, p+1) alone."""
-        return self._fitted(v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, told)
-
-    def of_model(
-        self, model: LinearModel, delta: Tensor, loo: LeaveOneOut | None, beta: float, told: dict[str, Any]
-    ) -> Fitted:
-        """A linear model at δ; predictions go through the mean of its heads."""
-        v, body = model.split(delta)
-        mean = model.heads.mean(0)
-        return self._fitted(v + mean if model.around_w0 else v, mean[:, :-1], body, loo, beta, told)
-
-    def _fitted(
-        self, head: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, beta: float, told: dict[str, Any]
-    ) -> Fitted:
-        images = self.rows.images
-        s = images.samples
-        dtype = torch.float64 if self.settings.dtype == "float64" else torch.float32
-        head, point, delta = (t.detach().to("cpu", dtype) for t in (head, point, delta))
-        return Fitted(
-            backbone=self.backbone,
-            preprocess=self.preprocess,
-            classes=s.classes,
-            alpha=self.settings.alpha,
-            constant=self.rows.constant,
-            head=head,
-            point=point,
-            stage=self.settings.linearize,
-            delta=delta,
-            beta=beta,
-            train=TrainingTable(s.ids, s.labels, s.weights, s.groups, images.hashes),
-            loo=loo,
-            report=told,
-        )
+def assemble_head(head: HeadFit) -> FittedModel:
+    """The closed-form head alone, V (C, p+1)."""
+    data, choice = head.data, head.choice
+    solution = head_solution(head.head, choice.mu)
+    loo = data.left_out(data.judge.outputs(choice.e_loo), "exact")
+    choices = (*head.choices, *choice_of_weight_decay(choice, data.total_weight, "head"))
+    plan, error = "head: closed form", choice.best.error
+    report = _report(head, solution, loo, choices=choices, plan=plan, point=None, head_loo_error=error)
+    v = solution.delta.view(head.head.residual.shape[1], -1)
+    beta = loo.temperature()[0]
+    return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report)
 
 
 def head_solution(head: Head, mu: float) -> Solution:
@@ -79,3 +59,75 @@ def head_solution(head: Head, mu: float) -> Solution:
     sentence = f"closed form: relative residual {relative:.1e} after one pass over the data"
     certificate = Certificate(relative, float("nan"), 1, True, sentence)
     return Solution(v.reshape(-1), Ridge(mu, mu), "head", "exact", certificate)
+
+
+def _report(
+    head: HeadFit,
+    solution: Solution,
+    loo: LeaveOneOut | None,
+    *,
+    choices: tuple[dict[str, Any], ...],
+    plan: str,
+    point: str | None,
+    head_loo_error: float,
+) -> FitReport:
+    data, context, proof, ridge = head.data, head.context, solution.certificate, solution.ridge
+    total = data.total_weight
+    return FitReport(
+        n=len(data),
+        classes=data.classes,
+        backbone=head.backbone.name,
+        plan=plan,
+        point=point,
+        form=context.settings.form,
+        pooling=head.pooling,
+        views=data.preprocess.views,
+        moved=head.backbone.spec.get("moved"),
+        choices=choices,
+        solver=solution.solver,
+        level=solution.level,
+        ridge=ridge,
+        weight_decay=ridge.head / total,
+        body_weight_decay=None if solution.solver == "head" else ridge.body / total,
+        relative_residual=proof.relative_residual,
+        passes=proof.passes,
+        converged=proof.converged,
+        certificate=proof.sentence,
+        history=solution.history,
+        unknowns=solution.delta.numel(),
+        loo_error=None if loo is None else loo.error,
+        loo_standard_error=None if loo is None else loo.standard_error,
+        loo_level=None if loo is None else loo.level,
+        loo_note=None if loo is None else loo.note,
+        head_loo_error=head_loo_error,
+        point_ridge=head.choice.mu,
+        device=str(context.device),
+        processes=context.world.size,
+        skipped=data.images.skipped,
+        stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
+        seconds=context.clock.total(),
+    )
+
+
+def _fitted(
+    head: HeadFit, v: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, beta: float, report: FitReport
+) -> FittedModel:
+    data, settings = head.data, head.context.settings
+    s = data.images.samples
+    v, point, delta = (t.detach().to("cpu", head.context.dtype) for t in (v, point, delta))
+    return FittedModel(
+        backbone=head.backbone,
+        preprocess=data.preprocess,
+        classes=s.classes,
+        alpha=settings.alpha,
+        constant=data.constant,
+        head=v,
+        point=point,
+        stage=settings.linearize,
+        delta=delta,
+        beta=beta,
+        train=TrainingTable(s.ids, s.labels, s.weights, s.groups, data.images.hashes),
+        loo=loo,
+        report=report,
+        settings=settings,
+    )

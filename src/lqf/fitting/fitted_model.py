@@ -1,9 +1,8 @@
-"""A fitted model: everything a prediction needs, and what the fit said about itself."""
+"""A fitted model: everything a prediction needs, the settings it was fitted by, and what the fit said about itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +12,18 @@ from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fast import FastLinearization
+from lqf.fitting.report import FitReport
+from lqf.linear import sweep
 from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.model import with_one
+from lqf.settings import Settings, Setup
 from lqf.utils.progress import SILENT, Progress
 
+CPU = torch.device("cpu")
 
-@dataclass
+
+@dataclass(frozen=True)
 class TrainingTable:
     """What is kept of the training samples: enough to name them, to open them again, and to recognise changed files.
 
@@ -34,8 +38,8 @@ class TrainingTable:
     source: str | None = None
 
 
-@dataclass
-class Fitted:
+@dataclass(frozen=True, eq=False)
+class FittedModel:
     """f(x) = c + V z̃(x) + W̄ J_z(x) δ_body, averaged over the image's views.
 
     Attributes:
@@ -51,7 +55,9 @@ class Fitted:
         beta: inverse temperature of the probabilities.
         train: the training samples.
         loo: leave-one-out, where it is known.
-        report: what the fit did, as JSON values.
+        report: what the fit did.
+        settings: by which it was fitted.
+        setup: with which network and images were opened.
     """
 
     backbone: Backbone
@@ -66,52 +72,38 @@ class Fitted:
     beta: float
     train: TrainingTable
     loo: LeaveOneOut | None
-    report: dict[str, Any] = field(default_factory=dict)
+    report: FitReport
+    settings: Settings
+    setup: Setup = field(default_factory=Setup)
 
-    def outputs(
-        self,
-        images: Images,
-        *,
-        device: torch.device,
-        batch_size: int,
-        dtype: torch.dtype = torch.float32,
-        progress: Progress = SILENT,
-    ) -> Tensor:
+    @property
+    def head_alone(self) -> bool:
+        """Whether only the last layer was trained."""
+        return len(self.delta) == 0
+
+    def outputs(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """f of every image, (N, C), on the CPU."""
-        body, inputs = self._opened(images, device, batch_size, dtype)
-        head, point, delta = (t.to(device=device, dtype=dtype) for t in (self.head, self.point, self.delta))
-        if len(delta):
-            body = FastLinearization(body, dtype, inputs.example(), recorded=False)
-        out = torch.empty(len(inputs), len(head), dtype=dtype)
-        with progress.stage("predicting", total=len(inputs), unit="images") as stage:
-            for rows, x in inputs.batches():
-                z, dz = body.jvp(x, delta) if len(delta) else (body.value(x), None)
-                f = self.constant + with_one(z) @ head.T
-                out[rows.cpu()] = (f if dz is None else f + dz @ point.T).cpu()
-                stage.advance(len(rows))
-        return average_views(out, images.n_views)
+        body, inputs = self._opened(images, device, batch_size)
+        head, point, delta = (t.to(device=device, dtype=inputs.dtype) for t in (self.head, self.point, self.delta))
+        if not self.head_alone:
+            body = FastLinearization(body, inputs.dtype, inputs.example(), recorded=False)
 
-    def features(
-        self,
-        images: Images,
-        *,
-        device: torch.device,
-        batch_size: int,
-        dtype: torch.dtype = torch.float32,
-        progress: Progress = SILENT,
-    ) -> Tensor:
+        def apply(_: Tensor, x: Tensor) -> Tensor:
+            z, dz = (body.value(x), None) if self.head_alone else body.jvp(x, delta)
+            f = self.constant + with_one(z) @ head.T
+            return f if dz is None else f + dz @ point.T
+
+        stage = ("predicting", len(inputs))
+        rows = sweep.sweep(inputs.batches(), len(inputs), apply, progress=progress, stage=stage, collect=CPU)
+        return average_views(rows, images.n_views)
+
+    def features(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """z of every image, (N, p), on the CPU: what the head sees, averaged over the image's views."""
-        body, inputs = self._opened(images, device, batch_size, dtype)
-        out = torch.empty(len(inputs), self.head.shape[1] - 1, dtype=dtype)
-        with progress.stage("features", total=len(inputs), unit="images") as stage:
-            for rows, x in inputs.batches():
-                out[rows.cpu()] = body.value(x).cpu()
-                stage.advance(len(rows))
-        return average_views(out, images.n_views)
+        body, inputs = self._opened(images, device, batch_size)
+        return average_views(sweep.features(body, inputs, progress=progress, collect=CPU), images.n_views)
 
-    def _opened(
-        self, images: Images, device: torch.device, batch_size: int, dtype: torch.dtype
-    ) -> tuple[Linearization, Inputs]:
+    def _opened(self, images: Images, device: torch.device, batch_size: int) -> tuple[Linearization, Inputs]:
+        dtype = self.settings.torch_dtype
         prefix, body = linearized_body(self.backbone.body.to(device=device, dtype=dtype), self.stage)
         inputs = Inputs(images, self.preprocess, device=device, dtype=dtype, batch_size=batch_size, prefix=prefix)
         return body, inputs

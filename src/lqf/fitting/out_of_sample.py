@@ -1,13 +1,52 @@
-"""Leave-one-out of a fit: from the kernels it was chosen by, or from refits."""
+"""Leave-one-out of a fit: from the kernels it was chosen by, or from refits; and the temperature that follows."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lqf.evaluation.calibration import fit_temperature
 from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.pose import loo_bias
+from lqf.fitting.refits import refit_folds
 from lqf.fitting.select_ridge import Choice
-from lqf.fitting.training_set import Rows
+from lqf.fitting.training_problem import TrainingProblem
+from lqf.fitting.training_set import TrainingSet
 from lqf.kernels.tangent import Kernels
 from lqf.utils.exactness import Level
+
+UNMEASURED = "around a network that was moved with all labels in sight, which flatters it by an unknown amount"
+
+
+def leave_one_out(problem: TrainingProblem) -> LeaveOneOut | None:
+    """Out-of-sample outputs of a solved problem; None where they were not wanted or cannot be had."""
+    with problem.context.timed("leave-one-out"):
+        return _around_one_point(problem) if problem.moves is None else _of_moved(problem)
+
+
+def _around_one_point(problem: TrainingProblem) -> LeaveOneOut | None:
+    kernels, choice, asked = problem.kernels, problem.choice, problem.context.settings.loo
+    assert kernels is not None
+    assert choice is not None
+    can_refit = problem.plan is not None and problem.plan.solver == "pcg"
+    way = way_to_leave_out(asked, kernels, len(problem.data), can_refit=can_refit)
+    if way == "folds" and can_refit:
+        return refit_folds(problem, every=asked == "folds")
+    return from_kernels(kernels, choice, problem.data, loo_bias(problem)) if way == "kernel" else None
+
+
+def _of_moved(problem: TrainingProblem) -> LeaveOneOut | None:
+    """By refits that begin at the pretrained weights; around the last point only where asked."""
+    asked = problem.context.settings.loo
+    if asked == "none":
+        return None
+    if asked != "kernel":
+        problem.release()  # whole refits need the memory
+        return refit_folds(problem, every=asked == "folds")
+    assert problem.kernels is not None
+    assert problem.choice is not None
+    loo = from_kernels(problem.kernels, problem.choice, problem.data, None)
+    notes = [n for n in (loo.note if loo else "", UNMEASURED) if n]
+    return loo and replace(loo, level="estimated", note="; ".join(notes))
 
 
 def way_to_leave_out(asked: str, kernels: Kernels, n_samples: int, *, can_refit: bool) -> str:
@@ -19,22 +58,32 @@ def way_to_leave_out(asked: str, kernels: Kernels, n_samples: int, *, can_refit:
     return asked
 
 
-def from_kernels(kernels: Kernels, choice: Choice, rows: Rows, bias: float | None) -> LeaveOneOut | None:
+def from_kernels(kernels: Kernels, choice: Choice, data: TrainingSet, bias: float | None) -> LeaveOneOut | None:
     """At the chosen ridge strengths; None where the kernels only stand for a part of the samples.
 
     ``bias``: by how much a point that has seen the labels flatters, where that was measured.
     """
-    if len(kernels.samples) < len(rows.images):
+    if len(kernels.samples) < len(data):
         return None
     level: Level = "exact" if kernels.exact else "estimated"
     notes = [] if kernels.exact else ["roughly, by the kernel averaged over the outputs"]
     if bias is not None:
         notes.append(f"the linearisation point has seen the labels, which flatters it by about {100 * bias:.1f} points")
-    outputs = rows.judge.outputs(choice.e_loo).cpu()
-    return LeaveOneOut(outputs, rows.labels, rows.judge.weights, level, "; ".join(notes))
+    return data.left_out(data.judge.outputs(choice.e_loo), level, "; ".join(notes))
 
 
-def temperature(kernels: Kernels, choice: Choice, rows: Rows) -> float:
-    """Inverse temperature of the probabilities, from leave-one-out of the samples that the kernels cover."""
-    judge = rows.judge.of(kernels.samples)
+def temperature(problem: TrainingProblem, loo: LeaveOneOut | None) -> float:
+    """Inverse temperature of the probabilities, from out-of-sample outputs: of the model where they are honest.
+
+    Otherwise from the kernels it was chosen by. Around a moved network these flatter, and the closed-form head at the
+    pretrained weights stands in.
+    """
+    if loo is not None and (problem.moves is None or problem.context.settings.loo != "kernel"):
+        return loo.temperature()[0]
+    if problem.moves is not None:
+        judge, choice = problem.data.judge, problem.moves.head
+    else:
+        assert problem.kernels is not None
+        assert problem.choice is not None
+        judge, choice = problem.data.judge.of(problem.kernels.samples), problem.choice
     return fit_temperature(judge.outputs(choice.e_loo), judge.labels, judge.weights)[0]

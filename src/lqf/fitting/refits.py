@@ -4,7 +4,8 @@ Where the kernel of all (sample, output) pairs is too large, exact leave-one-out
 without a fold is solved as quickly as the whole one. Nothing of a fold's labels enters the model that predicts it: the
 point is cross-fitted again among the other folds, the solve starts from zero, and the ridge strengths stay as they are
 (sums: removing samples leaves all other terms alone). Each model has seen fewer samples than the whole one, so what is
-found is a little too pessimistic.
+found is a little too pessimistic. A network that was moved has seen all labels: its refits begin at the pretrained
+weights.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ import torch
 from torch import Tensor
 
 from lqf.curvature import KFAC
+from lqf.data import select_images
+from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.point import Point
+from lqf.fitting.relinearize import replay
+from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
+from lqf.linear import sweep
+from lqf.linear.inputs import average_views
 from lqf.linear.problem import QuadraticProblem, rows_of, subproblem, without_weight
-from lqf.solvers import Head
 from lqf.solvers.block_cg import conjugate_gradients
+from lqf.solvers.head import Head
 from lqf.solvers.pcg import body_preconditioner
 from lqf.solvers.planner import ENOUGH, MASKED, REFIT_PRODUCTS
 from lqf.solvers.schur import SchurComplement
@@ -28,10 +35,39 @@ from lqf.solvers.solution import norm
 from lqf.utils.progress import SILENT, Progress
 
 
+def refit_folds(problem: TrainingProblem, *, every: bool) -> LeaveOneOut:
+    """Outputs of models without each fold, or without each of as many as settle the error."""
+    data = problem.data
+    total = int(data.folds.max()) + 1
+    folds = total if every else folds_needed(data.folds)
+    if problem.moves is not None:
+        outputs, after = _by_replays(problem, folds), ", from the pretrained weights on"
+    else:
+        outputs, after = _around_one_point(problem, folds), ""
+    note = f"by refits without each of {total} folds{after}"
+    if folds < total:
+        note = f"by refits without {folds} of {total} folds{after}; --loo folds takes all"
+    return data.left_out(outputs, "estimated", note)
+
+
 def folds_needed(fold: Tensor) -> int:
     """So many folds hold `ENOUGH` rows: the error is then known to about a point, whatever the number of samples."""
     seen = torch.bincount(fold).cumsum(0)
     return min(len(seen), int((seen < ENOUGH).sum()) + 1)
+
+
+# --- with the network's weights as they are ---------------------------------------------------------------------------
+
+
+def _around_one_point(problem: TrainingProblem, folds: int) -> Tensor:
+    """(N, C); fast products, and exact ones where those leave their range."""
+    data, shared = problem.data, (problem.head, problem.point_of, problem.curvature)
+    progress = problem.context.progress
+    try:
+        outputs = Refits(problem.fast, *shared).outputs(data.folds, folds, progress=progress)
+    except FloatingPointError:
+        outputs = Refits(problem.measured, *shared).outputs(data.folds, folds, progress=progress)
+    return average_views(outputs, data.n_views).cpu()
 
 
 @dataclass(frozen=True)
@@ -63,7 +99,6 @@ class Refits:
                 part, delta = self._fitted(fold, left_out)
                 self._predict(part, delta, left_out, out)
                 stage.advance(1)
-        out = self.problem.inputs.world.sum_(out)
         if not bool(torch.isfinite(out).all()):
             raise FloatingPointError("an output is not finite")
         out[fold.to(out.device) >= folds] = torch.nan
@@ -105,13 +140,34 @@ class Refits:
 
     def _predict(self, part: QuadraticProblem, delta: Tensor, left_out: Tensor, out: Tensor) -> None:
         samples = self._samples(left_out)
-        rows = rows_of(self.problem, samples)
-        for index, x in self.problem.inputs.take(samples).batches():
-            z, jd = part.model.jvp(x, delta)
-            out[rows[index]] = part.model.base(z) + jd
+        out[rows_of(self.problem, samples)] = sweep.outputs(part.model, self.problem.inputs.take(samples), delta)
 
     def _head_rows(self) -> tuple[Tensor, ...]:
         return self.head.features, self.head.residual, self.head.weights, self.head.groups
 
     def _samples(self, rows: Tensor) -> Tensor:
         return rows[:: self.problem.inputs.n_views].nonzero()[:, 0]
+
+
+# --- from the pretrained weights on -----------------------------------------------------------------------------------
+
+
+def _by_replays(problem: TrainingProblem, folds: int) -> Tensor:
+    """(N, C); NaN for the samples of other folds."""
+    data, context = problem.data, problem.context
+    fold = data.folds[:: data.n_views]
+    outputs = torch.full((len(fold), data.targets.shape[1]), torch.nan, dtype=context.dtype)
+    with context.progress.stage("refits without a fold", total=folds, unit="folds") as stage:
+        for k in range(folds):
+            outputs[fold == k] = _without(problem, fold == k)
+            stage.advance(1)
+    return outputs
+
+
+def _without(problem: TrainingProblem, left_out: Tensor) -> Tensor:
+    """Outputs (N_out, C) of some samples from a fit without them."""
+    quiet = replace(problem.data, context=problem.context.quiet())
+    part, solution = replay(quiet.some((~left_out).numpy()), problem)
+    images = select_images(problem.data.images, left_out.numpy())
+    inputs = part.encoder.inputs.showing(images, problem.data.preprocess)
+    return average_views(sweep.outputs(part.model, inputs, solution.delta), inputs.n_views).cpu()

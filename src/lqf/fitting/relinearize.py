@@ -1,35 +1,41 @@
-"""The stages of a fit whose network is moved (`lqf.fitting.moving`), and its error on unseen data by whole refits."""
+"""Moving the linearisation point: the network is stepped to w0 + δ, or fine-tuned, and linearised there.
+
+    solve -> w0 ← w0 + η δ_body -> features, closed-form head, point -> solve again (`relinearize` times).
+
+η = 1, halved as long as the network's features do not follow the linear model (`follows`): where it has no validity,
+its solution is no direction to go. Every step is a quadratic problem with the same solvers, penalised around its own
+point. A moved network has seen the labels: leave-one-out around it is too low, whatever hides a row's label from its
+own head. Therefore
+
+- pooling, views and ridge strengths are chosen at the pretrained weights, and the strengths keep their size relative to
+  the kernels (`lqf.fitting.strengths`);
+- the error on unseen data comes from refits without each fold that begin at the pretrained weights (`replay`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
-from lqf.backbones.state import flat_state, with_flat_state
-from lqf.data import Images, select_images
+from lqf.backbones.state import moved, with_flat_state
+from lqf.data import has_pixels
 from lqf.errors import LQFError
-from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.moving import Strengths, Used, fine_tuned, follows, stepped
-from lqf.fitting.out_of_sample import from_kernels
-from lqf.fitting.refits import folds_needed
-from lqf.fitting.resuming import State
-from lqf.fitting.select_pooling import Pooled
-from lqf.fitting.select_ridge import choose_ridge
-from lqf.fitting.training_problem import Outline, Prepared, Solved, Stages
-from lqf.kernels.ridge import KernelRidge
-from lqf.linear.inputs import average_views
+from lqf.fitting.checkpoint import State
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.pose import outlined, pose, pose_again
+from lqf.fitting.strengths import Strengths, Used
+from lqf.fitting.training_problem import Moves, TrainingProblem
+from lqf.fitting.training_set import TrainingSet
 from lqf.linear.linearize import Linearization, linearized_body
-from lqf.linear.model import LinearModel
 from lqf.linear.problem import Ridge
 from lqf.solvers.planner import Plan
-from lqf.utils.progress import SILENT
-
-UNMEASURED = "around a network that was moved with all labels in sight, which flatters it by an unknown amount"
-
+from lqf.solvers.solution import Solution
+from lqf.training.finetune import NLFT
 
 HALVINGS = 8
 """Lengths of a step that are tried: 1, ½, ¼, …"""
@@ -37,186 +43,159 @@ ROWS_LOOKED_AT = 512
 """Rows, per process, by which the length of a step is judged."""
 
 
-@dataclass
-class Journey(Stages):
-    """From the pretrained weights to those at which the last problem is solved."""
-
-    def travel(self, first: list[Prepared], state: State | None = None) -> tuple[Prepared, Solved, list[Used]]:
-        """All solves from the pretrained weights on: the last problem, its solution, all ridge strengths.
-
-        Args:
-            first: the problem at the pretrained weights, taken from the list: its kernels are freed when it is left.
-            state: of a checkpoint of the first solve.
-        """
-        strengths = Strengths.of(_used(first[0]), first[0].pooled.head.ridge, first[0].kernels)
-        if self.settings.finetune_first:
-            first.clear()
-            self.fine_tune()
-            first.append(self.again(strengths))
-        return self._onward(first, strengths, [], state)
-
-    def travel_on(self, state: State) -> tuple[Prepared, Solved, list[Used]]:
-        """The same from a checkpoint at moved weights."""
-        vectors, at = state
-        strengths, used = Strengths(**at["strengths"]), [Used(**u) for u in at["used"]]
-        self.use_moved(with_flat_state(self.backbone, vectors["moved"].to(self.device), at["moved"]))
-        own = {k: v for k, v in vectors.items() if k != "moved"}
-        return self._onward([self.again(strengths, Ridge(**at["ridge"]))], strengths, used, (own, at))
-
-    def _onward(
-        self, first: list[Prepared], strengths: Strengths, used: list[Used], state: State | None
-    ) -> tuple[Prepared, Solved, list[Used]]:
-        ready = first.pop()
-        while True:
-            self._note(strengths, used)
-            used = [*used, _used(ready)]
-            solved = self.solve(ready, state, ready.kernels)
-            if len(used) > self.settings.relinearize:
-                return ready, solved, used
-            model, delta = ready.problem.model, solved.solution.delta
-            solved.release()
-            del ready, solved  # the next problem needs the memory of this one's kernels and recorded passes
-            self._step(model, delta)
-            ready, state = self.again(strengths), None
-
-    def again(self, strengths: Strengths, fixed: Ridge | None = None) -> Prepared:
-        """The problem around the weights that the network has now; nothing is chosen by its labels."""
-        pooled = self._pooled(lambda head: strengths.point_at(head, self.settings, float(self.rows.weights.sum())))
-        outline = self.outline(pooled)
-        self.progress.say(f"linearised again: {outline.plan.sentence}")
-        return self.prepare(outline, fixed or strengths)
-
-    def follow(self, used: list[Used], plan: Plan) -> tuple[LinearModel, Tensor]:
-        """The whole way with given ridge strengths and solver: the last model and its δ."""
-        if self.settings.finetune_first:
-            self.fine_tune()
-        model, delta = self._solved_at(used[0], plan)
-        for u in used[1:]:
-            self._step(model, delta)
-            model, delta = self._solved_at(u, plan)
-        return model, delta
-
-    def _solved_at(self, u: Used, plan: Plan) -> tuple[LinearModel, Tensor]:
-        pooled = self._pooled(u.point)
-        point = self.point(pooled.head, u.point)
-        problem = self.problem(point).with_ridge(u.ridge)
-        solved = self.solve(Outline(pooled, point, problem, plan))
-        solved.release()
-        return problem.model, solved.solution.delta
-
-    def fine_tune(self) -> None:
-        """Ordinary fine-tuning; all weights change, those before the first linearised stage too."""
-        with self._timed("fine-tuning"):
-            s = self.settings
-            self.use_moved(fine_tuned(self.backbone, self.images, self.preprocess, s, self.device, self.progress))
-
-    def use_moved(self, backbone: Backbone) -> None:
-        """Another network, from its first weight on."""
-        self._use(backbone)
-        self.__dict__.pop("inputs", None)
-
-    def _step(self, model: LinearModel, delta: Tensor) -> None:
-        """Move the network by δ, or by a half, a quarter, … of it."""
-        body, stage = model.split(delta)[1], self.settings.linearize
-        for halvings in range(HALVINGS):
-            length = 0.5**halvings
-            other = stepped(self.backbone, stage, body, length)
-            if self._follows(model, linearized_body(other.body, stage)[1], length * body):
-                return self._use(other)
-        raise LQFError(
-            f"the network does not follow its linear model over {length:.1g} of the step either; "
-            "give no relinearize, or a larger body_weight_decay"
-        )
-
-    def _follows(self, model: LinearModel, other: Linearization, change: Tensor) -> bool:
-        """Whether the features of the moved network are nearer to the linear model's than those of the old one."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
-        seen = 0
-        for _, x in self.inputs.batches():
-            sums += follows(*model.body.jvp(x, change), other.value(x))
-            seen += len(x)
-            if seen >= ROWS_LOOKED_AT:
-                break
-        gap, linear = self.world.sum_(sums).tolist()
-        return bool(self.world.agree(float(gap <= linear)))
-
-    def _pooled(self, mu: float | Callable[[KernelRidge], float]) -> Pooled:
-        """Features and closed-form head at the weights that the network has now, at a given ridge strength."""
-        with self._timed("features"):
-            z = self.features()
-        if not bool(torch.isfinite(z).all()):
-            raise LQFError(
-                "the network's features are no longer finite after it was moved; "
-                "give fewer steps (relinearize), or a larger body_weight_decay"
-            )
-        with self._timed("head"):
-            head = self.closed_form_head(z)
-            at = self.world.agree(mu(head.ridge) if callable(mu) else mu)
-            choice = choose_ridge(lambda _: head.ridge, head.residual, self.rows.judge, [1.0], [at])
-        return Pooled(self.pooling, self.backbone, z, head, choice)
-
-    def _note(self, strengths: Strengths, used: list[Used]) -> None:
-        """What a checkpoint needs to go on from here, beside the solver's own vectors."""
-        if self.checkpoint is None or "moved" not in self.backbone.spec:
-            return
-        at = {"strengths": asdict(strengths), "used": [asdict(u) for u in used], "moved": self.backbone.spec["moved"]}
-        self.checkpoint = self.checkpoint.with_more({"moved": flat_state(self.backbone.body)}, at)
-
-    # --- the error on unseen data -------------------------------------------------------------------------------------
-
-    def leave_one_out_of_moved(self, ready: Prepared, used: list[Used], pretrained: Backbone) -> LeaveOneOut | None:
-        """By refits without each fold that begin at the pretrained weights; around the last point only where asked."""
-        if self.settings.loo == "none":
-            return None
-        with self._timed("leave-one-out"):
-            if self.settings.loo == "kernel":
-                loo = from_kernels(ready.kernels, ready.choice, self.rows, None)
-                notes = [n for n in (loo.note if loo else "", UNMEASURED) if n]
-                return loo and replace(loo, level="estimated", note="; ".join(notes))
-            return self._whole_refits(used, ready.plan, pretrained)
-
-    def _whole_refits(self, used: list[Used], plan: Plan, pretrained: Backbone) -> LeaveOneOut:
-        v, judge = self.images.n_views, self.rows.judge
-        fold = self._folds[::v]
-        every = int(fold.max()) + 1
-        folds = every if self.settings.loo == "folds" else folds_needed(self._folds)
-        outputs = torch.full((len(fold), self.rows.targets.shape[1]), torch.nan, dtype=self.dtype)
-        with self.progress.stage("refits without a fold", total=folds, unit="folds") as stage:
-            for k in range(folds):
-                outputs[fold == k] = self._without(fold == k, used, plan, pretrained)
-                stage.advance(1)
-        note = f"by refits without each of {every} folds, from the pretrained weights on"
-        if folds < every:
-            note = f"by refits without {folds} of {every} folds, from the pretrained weights on; --loo folds takes all"
-        return LeaveOneOut(outputs, self.rows.labels, judge.weights, "estimated", note)
-
-    def _without(self, left_out: Tensor, used: list[Used], plan: Plan, pretrained: Backbone) -> Tensor:
-        """Outputs (N_out, C) of some samples from a fit without them."""
-        part = Journey(
-            settings=self.settings,
-            backbone=pretrained,
-            images=select_images(self.images, (~left_out).numpy()),
-            preprocess=self.preprocess,
-            device=self.device,
-            progress=SILENT,
-            world=self.world,
-            pooling=self.pooling,
-        )
-        model, delta = part.follow(used, plan)
-        rows = part.outputs(select_images(self.images, left_out.numpy()), model, delta)
-        return average_views(rows, self.images.n_views).cpu()
-
-    def outputs(self, images: Images, model: LinearModel, delta: Tensor) -> Tensor:
-        """(n, C) outputs of the rows of other images."""
-        inputs = self._inputs(images, self.preprocess)
-        inputs.batch_size = self.inputs.batch_size
-        out = torch.zeros(len(inputs), model.n_outputs, dtype=self.dtype, device=self.device)
-        for rows, x in inputs.batches():
-            z, jd = model.jvp(x, delta)
-            out[rows] = model.base(z) + jd
-        return self.world.sum_(out)
+def relinearize(head: HeadFit, state: State | None = None) -> tuple[TrainingProblem, Solution]:
+    """All solves from the pretrained weights on, or from a checkpoint: the last problem and its solution."""
+    problem = _begun(head, state) if state is None or "moved" not in state.vectors else _resumed(head, state)
+    del head
+    while True:
+        assert problem.moves is not None
+        solution = problem.solve(state=state and _of_solver(state))
+        moves = replace(problem.moves, used=(*problem.moves.used, problem.used))
+        if len(moves.used) > problem.context.settings.relinearize:
+            return replace(problem, moves=moves), solution
+        encoder, pooling = stepped_encoder(problem, solution), problem.head_fit.pooling
+        _leave(problem)
+        del problem, solution  # the next problem needs the memory of this one's kernels and recorded passes
+        problem, state = _around(encoder, pooling, moves), None
 
 
-def _used(ready: Prepared) -> Used:
-    ridge = ready.problem.ridge
-    return Used(ready.pooled.choice.mu, ridge.head, ridge.body)
+def replay(data: TrainingSet, problem: TrainingProblem) -> tuple[TrainingProblem, Solution]:
+    """The whole way of a fit on other samples, from the pretrained weights, with its ridge strengths and its solver."""
+    moves, plan, pooling = problem.moves, problem.plan, problem.head_fit.pooling
+    assert moves is not None
+    assert plan is not None
+    encoder = Encoder(data, moves.pretrained)
+    if data.context.settings.finetune_first:
+        encoder = finetuned_encoder(encoder)
+    here, solution = _solved_at(encoder, pooling, moves.used[0], plan)
+    for used in moves.used[1:]:
+        encoder = stepped_encoder(here, solution)
+        here, solution = _solved_at(encoder, pooling, used, plan)
+    return here, solution
+
+
+def _begun(head: HeadFit, state: State | None) -> TrainingProblem:
+    """The problem at the pretrained weights, or after the fine-tuning that comes first."""
+    problem = pose(head, state.ridge if state else None)
+    assert problem.kernels is not None
+    strengths = Strengths.of(problem.used, problem.head.ridge, problem.kernels)
+    first = problem.head_fit
+    moves = Moves(first.backbone, first.choice, strengths, problem.choices)
+    if not problem.context.settings.finetune_first:
+        return replace(problem, moves=moves)
+    _leave(problem)
+    del problem
+    return _around(finetuned_encoder(first.encoder), first.pooling, moves)
+
+
+def _resumed(head: HeadFit, state: State) -> TrainingProblem:
+    """The problem at the moved weights of a checkpoint."""
+    at = state.at
+    backbone = with_flat_state(head.backbone, state.vectors["moved"].to(head.context.device), at["moved"])
+    used = tuple(Used(**u) for u in at["used"])
+    moves = Moves(head.backbone, head.choice, Strengths(**at["strengths"]), head.choices, used)
+    return _around(Encoder(head.data, backbone), head.pooling, moves, state.ridge)
+
+
+def _of_solver(state: State) -> State:
+    return State({k: v for k, v in state.vectors.items() if k != "moved"}, state.at)
+
+
+def _around(encoder: Encoder, pooling: str, moves: Moves, ridge: Ridge | None = None) -> TrainingProblem:
+    """The problem around the weights that a network has now."""
+    settings, total = encoder.context.settings, encoder.data.total_weight
+    head = HeadFit.at(encoder, pooling, lambda kernel: moves.strengths.point_at(kernel, settings, total))
+    return pose_again(head, moves, ridge)
+
+
+def _solved_at(encoder: Encoder, pooling: str, used: Used, plan: Plan) -> tuple[TrainingProblem, Solution]:
+    outline = outlined(HeadFit.at(encoder, pooling, used.point))
+    problem = replace(outline, quadratic=outline.quadratic.with_ridge(used.ridge), plan=plan)
+    solution = problem.solve()
+    problem.release()
+    return problem, solution
+
+
+def _leave(problem: TrainingProblem) -> None:
+    """Give up what was recorded for a problem that is solved."""
+    problem.encoder.engine.clear()
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+def stepped_encoder(problem: TrainingProblem, solution: Solution) -> Encoder:
+    """The network moved by δ, or by a half, a quarter, … of it; what comes before the linearised stage stays."""
+    problem.release()
+    body, stage = problem.body(solution), problem.context.settings.linearize
+    for halvings in range(HALVINGS):
+        length = 0.5**halvings
+        other = stepped(problem.head_fit.backbone, stage, body, length)
+        if _follows(problem, linearized_body(other.body, stage)[1], length * body):
+            return problem.encoder.with_backbone(other)
+    raise LQFError(
+        f"the network does not follow its linear model over {length:.1g} of the step either; "
+        "give no relinearize, or a larger body_weight_decay"
+    )
+
+
+def stepped(backbone: Backbone, stage: str, delta: Tensor, length: float = 1.0) -> Backbone:
+    """The network at w0 + ηδ, for the change ``delta`` (D,) of the weights linearised from ``stage`` on."""
+    body = copy.deepcopy(backbone.body)
+    rest = linearized_body(body, stage)[1]
+    own = dict(rest.module.named_parameters())
+    with torch.no_grad():
+        for name, change in rest.layout.views(delta).items():
+            own[name].add_(change.to(own[name]), alpha=length)
+    return moved(backbone, body, {"steps": [*backbone.spec.get("moved", {}).get("steps", []), length]})
+
+
+def _follows(problem: TrainingProblem, other: Linearization, change: Tensor) -> bool:
+    """Whether the features of the moved network are nearer to the linear model's than those of the old one."""
+    world = problem.context.world
+    sums, seen = torch.zeros(2, dtype=torch.float64, device=problem.context.device), 0
+    for _, x in problem.encoder.inputs.batches():
+        sums += follows(*problem.model.body.jvp(x, change), other.value(x))
+        seen += len(x)
+        if seen >= ROWS_LOOKED_AT:
+            break
+    gap, linear = world.sum_(sums).tolist()
+    return bool(world.agree(float(gap <= linear)))
+
+
+def follows(before: Tensor, linear: Tensor, after: Tensor) -> Tensor:
+    """‖z − z0 − Jδ‖² and ‖Jδ‖², to be added up over rows; a network follows where the first is at most the second.
+
+    Args:
+        before: (B, p) features z0.
+        linear: (B, p) their change Jδ in the linear model.
+        after: (B, p) features z of the moved network.
+    """
+    gap = (after - before - linear).double().square().sum()
+    return torch.stack([gap, linear.double().square().sum()])
+
+
+def finetuned_encoder(encoder: Encoder) -> Encoder:
+    """The network after a few epochs of ordinary fine-tuning under a new head, through the pooling it has.
+
+    All weights change, those before the first linearised stage too. Pictures are cropped and mirrored at random. The
+    root inside bilinear pooling needs float32.
+    """
+    data, context, backbone = encoder.data, encoder.context, encoder.backbone
+    settings = context.settings
+    narrow = context.device.type == "cuda" and "pooling" not in backbone.spec
+    how = NLFT(
+        learning_rate=settings.learning_rate or NLFT.learning_rate,
+        epochs=settings.finetune_first,
+        batch_size=settings.minibatch,
+        augment="crop" if has_pixels(data.images) else "none",
+        precision="bf16" if narrow else "float32",
+        seed=settings.seed,
+    )
+    with context.timed("fine-tuning"):
+        tuned = how.fit(backbone, data.images, data.preprocess, device=context.device, progress=context.progress)
+    if not all(loss == loss and loss < float("inf") for loss in tuned.losses):
+        raise LQFError("the fine-tuning before the solve diverged; give a smaller --learning-rate, or fewer epochs")
+    dtype = next(backbone.body.parameters()).dtype
+    body = tuned.network.body.to(dtype)
+    return Encoder(data, moved(backbone, body, {"epochs": settings.finetune_first}))

@@ -1,81 +1,46 @@
-"""The problem a model was fitted by, built again: same point, folds, ridge strengths, pooling, views and prefix."""
+"""The training problem of a saved model, made again: same point, folds, ridge strengths, pooling, views and prefix."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from lqf.data import Images
 from lqf.errors import LQFError
-from lqf.fitting.fitted_model import Fitted
-from lqf.fitting.pipeline import Fit
-from lqf.linear.inputs import Inputs
-from lqf.linear.problem import QuadraticProblem, Ridge
-from lqf.settings import Settings
-from lqf.solvers import Head
-from lqf.utils.progress import SILENT, Progress
+from lqf.fitting.context import Context
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.fitted_model import FittedModel
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.pose import outlined
+from lqf.fitting.training_problem import TrainingProblem
+from lqf.fitting.training_set import TrainingSet
 
 
-@dataclass(frozen=True)
-class Rebuilt:
-    """What every method of solution starts from.
+def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProblem:
+    """The problem that the model solves, over its training images; the point is compared with the one that was stored.
 
-    Attributes:
-        fitted: the model.
-        fit: the stages of its fit, over the training images.
-        features: (n, p) of all rows.
-        head: the closed-form head problem, factorised.
-        problem: the quadratic problem with its ridge strengths.
+    Args:
+        model: fitted.
+        images: its training images (`lqf.fitting.training_data.open_training`).
+        context: device, progress and rows per batch; all other settings are the model's own.
     """
-
-    fitted: Fitted
-    fit: Fit
-    features: Tensor
-    head: Head
-    problem: QuadraticProblem
-
-    @classmethod
-    def of(
-        cls, fitted: Fitted, images: Images, settings: Settings, device: torch.device, progress: Progress = SILENT
-    ) -> Rebuilt:
-        """By the stages of the fit itself; the point is compared with the one that was stored."""
-        if settings.augment != "none":
-            raise LQFError(
-                f"the model was fitted on random views (augment {settings.augment!r}), which no training sample can be "
-                "taken out of; fit with augment='none'"
-            )
-        if cls._head_alone(fitted):
-            settings = replace(settings, form="centred")  # a head alone is always penalised around zero
-        fit = Fit(settings, fitted.backbone, images, fitted.preprocess, device, progress=progress)
-        features = fit.features()
-        head, ridge = fit.closed_form_head(features), Ridge(**fitted.report["ridge"])
-        problem = fit.problem(fit.point(head, fitted.report["point_ridge"])).with_ridge(ridge)
-        if not cls._head_alone(fitted):
-            _check_point(fitted.point, problem.model.heads.mean(0)[:, :-1])
-        return cls(fitted, fit, features, head, problem)
-
-    @staticmethod
-    def _head_alone(fitted: Fitted) -> bool:
-        return len(fitted.delta) == 0
-
-    @property
-    def head_alone(self) -> bool:
-        """Whether only the last layer was trained."""
-        return self._head_alone(self.fitted)
-
-    def inputs(self, images: Images) -> Inputs:
-        """Rows of other images, on the same way to the network."""
-        own = self.fit.inputs
-        return Inputs(
-            images,
-            self.fit.preprocess,
-            device=own.device,
-            dtype=own.dtype,
-            batch_size=own.batch_size,
-            prefix=own.prefix,
+    settings = replace(model.settings, batch_size=context.settings.batch_size)
+    if settings.augment != "none":
+        raise LQFError(
+            f"the model was fitted on random views (augment {settings.augment!r}), which no training sample can be "
+            "taken out of; fit with augment='none'"
         )
+    if model.head_alone:
+        settings = replace(settings, form="centred")  # a head alone is always penalised around zero
+    context = replace(context, settings=settings)
+    encoder = Encoder(TrainingSet(images, model.preprocess, context), model.backbone)
+    head = HeadFit.at(encoder, model.report.pooling, model.report.point_ridge)
+    outline = outlined(head)
+    problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))
+    if not model.head_alone:
+        _check_point(model.point, problem.model.heads.mean(0)[:, :-1])
+    return problem
 
 
 def _check_point(stored: Tensor, made: Tensor, tol: float = 1e-3) -> None:

@@ -1,33 +1,136 @@
-"""What a fit reports, as JSON values: the solution and how it is known, beside what the fit itself adds."""
+"""What a fit says about itself: what was solved and how exactly, what was chosen automatically, how long it took."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
-from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.solvers.solution import Solution
+from lqf.linear.problem import Ridge
+from lqf.solvers.solution import Step
 
-
-def of_solution(solution: Solution, total_weight: float) -> dict[str, Any]:
-    """Solver, weight decays per sample, and the certificate."""
-    proof = solution.certificate
-    return {
-        "solver": solution.solver,
-        "level": solution.level,
-        "ridge": asdict(solution.ridge),
-        "weight_decay": solution.ridge.head / total_weight,
-        "body_weight_decay": None if solution.solver == "head" else solution.ridge.body / total_weight,
-        "relative_residual": proof.relative_residual,
-        "passes": proof.passes,
-        "converged": proof.converged,
-        "certificate": proof.sentence,
-        "history": [asdict(step) for step in solution.history],
-        "unknowns": solution.delta.numel(),
-    }
+if TYPE_CHECKING:
+    from lqf.fitting.head_fit import HeadFit
+    from lqf.fitting.select_ridge import Choice, Trial
 
 
-def of_leave_one_out(loo: LeaveOneOut | None) -> dict[str, Any]:
-    """Error, its standard error, level and note, or nulls."""
-    names = ("error", "standard_error", "level", "note")
-    return {f"loo_{name}": None if loo is None else getattr(loo, name) for name in names}
+@dataclass(frozen=True)
+class FitReport:
+    """One fit, in numbers; `to_dict` is what `lqf fit --json` prints and what a saved model keeps.
+
+    Attributes:
+        n, classes: the training set.
+        backbone: its name.
+        plan: what was going to be done, and its predicted cost.
+        point: kind of the linearisation point; None for a head alone.
+        form, pooling, views: of the problem.
+        moved: how the network was moved before it was linearised; None: it was not.
+        choices: what was chosen automatically: what was tried, how it did in leave-one-out, what was kept.
+        solver, level, ridge, weight_decay, body_weight_decay: of the solution.
+        relative_residual, passes, converged, certificate, history: how it is known.
+        unknowns: number of weights that were solved for.
+        loo_error, loo_standard_error, loo_level, loo_note: leave-one-out; None where it is not known.
+        head_loo_error: of the closed-form head alone.
+        point_ridge: ridge strength of the head(s) at the linearisation point.
+        device, processes: where it was computed.
+        skipped: (id, reason) of images that could not be read.
+        stages, seconds: times.
+    """
+
+    n: int
+    classes: tuple[str, ...]
+    backbone: str
+    plan: str
+    point: str | None
+    form: str
+    pooling: str
+    views: str
+    moved: dict[str, Any] | None
+    choices: tuple[dict[str, Any], ...]
+    solver: str
+    level: str
+    ridge: Ridge
+    weight_decay: float
+    body_weight_decay: float | None
+    relative_residual: float | None
+    passes: int
+    converged: bool
+    certificate: str
+    history: tuple[Step, ...]
+    unknowns: int
+    loo_error: float | None
+    loo_standard_error: float | None
+    loo_level: str | None
+    loo_note: str | None
+    head_loo_error: float
+    point_ridge: float
+    device: str
+    processes: int
+    skipped: tuple[tuple[str, str], ...]
+    stages: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            **{f.name: getattr(self, f.name) for f in fields(self)},
+            "classes": list(self.classes),
+            "choices": list(self.choices),
+            "ridge": asdict(self.ridge),
+            "history": [asdict(step) for step in self.history],
+            "skipped": [list(s) for s in self.skipped],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> FitReport:
+        """The inverse of `to_dict`; a value that is missing raises KeyError."""
+        own = {f.name: values[f.name] for f in fields(cls)}
+        return cls(
+            **own
+            | {
+                "classes": tuple(own["classes"]),
+                "choices": tuple(own["choices"]),
+                "ridge": Ridge(**own["ridge"]),
+                "history": tuple(Step(**step) for step in own["history"]),
+                "skipped": tuple((name, reason) for name, reason in own["skipped"]),
+            }
+        )
+
+
+# --- automatic choices ------------------------------------------------------------------------------------------------
+
+
+def choice_of_pooling(tried: Sequence[HeadFit], kept: HeadFit) -> tuple[dict[str, Any], ...]:
+    """One entry, or none where there was nothing to choose."""
+    if len(tried) < 2:
+        return ()
+    return ({"what": "pooling", "kept": kept.pooling, "tried": {p.pooling: _score(p.choice.best) for p in tried}},)
+
+
+def choice_of_views(plain: HeadFit, mirrored: HeadFit, kept: str, why: str) -> dict[str, Any]:
+    """One entry; ``why`` says why not, where mirrored views are not kept."""
+    tried = {"none": _score(plain.choice.best), "flip": _score(mirrored.choice.best)}
+    return {"what": "views", "kept": kept, "tried": tried, "why": why}
+
+
+def choice_of_weight_decay(choice: Choice, total_weight: float, of: str) -> tuple[dict[str, Any], ...]:
+    """One entry, or none where the weight decay was given; ``of`` is "head", "body", or "model": both."""
+    if len(choice.trials) < 2:
+        return ()
+
+    def decay(trial: Trial) -> float:
+        return trial.mu * (trial.omega if of == "body" else 1.0) / total_weight
+
+    trials = sorted(choice.trials, key=decay)
+    return (
+        {
+            "what": f"weight decay ({of})",
+            "kept": decay(choice.best),
+            "tried": [{"weight_decay": decay(t), **_score(t)} for t in trials],
+        },
+    )
+
+
+def _score(trial: Trial) -> dict[str, float | None]:
+    return {"loo_error": trial.error, "loss": trial.loss if math.isfinite(trial.loss) else None}

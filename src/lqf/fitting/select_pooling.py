@@ -8,42 +8,40 @@ features need; otherwise they are another pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lqf.backbones import Backbone
-from lqf.backbones.average_pool import AveragePool, with_bilinear_pool
+from lqf.backbones.average_pool import AveragePool, find_average_pool, with_bilinear_pool
 from lqf.backbones.bilinear_pool import ChannelMoment, principal_rows
 from lqf.errors import LQFError
-from lqf.fitting.select_ridge import Choice
-from lqf.linear.linearize import Linearization
-from lqf.runtime.distributed import World
-from lqf.solvers import Head
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.report import choice_of_pooling
+from lqf.fitting.training_set import TrainingSet
 from lqf.utils.text import byte_count
 
 OWN = "the backbone's own"
 MOST_ROWS = {False: 5000, True: 16000}
 """Rows up to which `auto` tries bilinear pooling, on a CPU and on a GPU: its head is factorised over the rows."""
-
-Features = Callable[[Backbone, ChannelMoment | None], Tensor]
-"""z (n, p) of all rows under a backbone, in one pass; the moment is added up on the way."""
-FromMaps = Callable[[Backbone, nn.Module, list[Tensor]], Tensor]
-"""The same from the maps of the batches, in order, by the backbone's pooling."""
+MAPS = 8
+"""The last feature maps of all rows are kept between poolings where they take so small a part of the free memory."""
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """One pooling, with what was computed under it."""
-
-    name: str
-    backbone: Backbone
-    features: Tensor
-    head: Head
-    choice: Choice
+def select_pooling(data: TrainingSet, backbone: Backbone) -> HeadFit:
+    """Features and closed-form head under the pooling that is kept."""
+    encoder, context = Encoder(data, backbone), data.context
+    if context.settings.solver != "head":
+        encoder.engine.compile_ahead()
+    wanted = _wanted(encoder)
+    if wanted.note:
+        context.progress.say(wanted.note)
+    tried = try_poolings(wanted, encoder)
+    at = context.world.first(lambda: min(range(len(tried)), key=lambda i: tried[i].choice.best.loss))
+    return replace(tried[at], choices=choice_of_pooling(tried, tried[at]))
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,23 @@ class Candidates:
     def reduces(self) -> bool:
         """Whether bilinear pooling needs a reduction."""
         return self.pool is not None and "bilinear" in self.names and self.channels < self.pool.channels
+
+
+def _wanted(encoder: Encoder) -> Candidates:
+    context, settings = encoder.context, encoder.context.settings
+    module, inputs = encoder.body.module, encoder.inputs
+    found = context.world.first(lambda: (p := find_average_pool(module, inputs.example())) and asdict(p))
+    wanted = candidates(
+        settings.pooling,
+        AveragePool(**found) if found else None,
+        settings.pool_channels,
+        encoder.backbone.name,
+        len(inputs),
+        context.dtype.itemsize,
+        min(context.world.every(context.free_bytes())) // 2,
+        context.device.type == "cuda",
+    )
+    return replace(wanted, linearised=settings.linearize_reduction)
 
 
 def candidates(
@@ -110,61 +125,37 @@ def candidates(
     return Candidates(pool, ("avg", "bilinear"), k)
 
 
-def try_poolings(
-    wanted: Candidates,
-    backbone: Backbone,
-    body: Linearization,
-    features: Features,
-    from_maps: FromMaps,
-    judge: Callable[[Tensor], tuple[Head, Choice]],
-    world: World,
-    room: int,
-) -> list[Pooled]:
-    """Every pooling that is wanted.
-
-    Args:
-        wanted: which.
-        backbone: with its own pooling.
-        body: the part of it that sees the rows' inputs.
-        features: computes them.
-        from_maps: the same without a pass.
-        judge: features -> closed-form head and its ridge strength by leave-one-out.
-        world: the processes that share the rows.
-        room: bytes for maps of this process's rows.
-    """
-    tried, reduction = [], None
+def try_poolings(wanted: Candidates, encoder: Encoder) -> list[HeadFit]:
+    """A head for every pooling that is wanted."""
+    tried: list[HeadFit] = []
     watched = None
     if wanted.pool and wanted.reduces:
-        watched = ChannelMoment(body.module.get_submodule(wanted.pool.name), room)
+        room = encoder.context.free_bytes() // MAPS
+        watched = ChannelMoment(encoder.reader.module.get_submodule(wanted.pool.name), room)
     if watched or "bilinear" not in wanted.names or len(wanted.names) > 1:
         with watched or nullcontext():
-            z = features(backbone, watched)
+            z = encoder.features(watched)
         if wanted.names[0] != "bilinear":
-            tried.append(Pooled(wanted.names[0], backbone, z, *judge(z)))
+            tried.append(HeadFit.of(encoder, wanted.names[0], z))
         del z
     if wanted.pool and "bilinear" in wanted.names:
-        if watched:
-            reduction = _reduction(watched, wanted, world, next(body.module.parameters()).device)
-        other = with_bilinear_pool(backbone, wanted.pool.name, reduction, wanted.channels, linearised=wanted.linearised)
-        maps = watched and watched.maps
-        if all(world.every(maps is not None)):
-            z = from_maps(other, other.body.get_submodule(wanted.pool.name), maps or [])
+        reduction = _reduction(watched, wanted, encoder) if watched else None
+        pooled = with_bilinear_pool(
+            encoder.backbone, wanted.pool.name, reduction, wanted.channels, linearised=wanted.linearised
+        )
+        other, maps = encoder.with_backbone(pooled), watched and watched.maps
+        if all(encoder.context.world.every(maps is not None)):
+            z = other.features_from(pooled.body.get_submodule(wanted.pool.name), maps or [])
         else:
-            z = features(other, None)
+            z = other.features()
         del maps, watched
-        tried.append(Pooled("bilinear", other, z, *judge(z)))
+        tried.append(HeadFit.of(other, "bilinear", z))
     return tried
 
 
-def _reduction(moment: ChannelMoment, wanted: Candidates, world: World, device: torch.device) -> Tensor:
+def _reduction(moment: ChannelMoment, wanted: Candidates, encoder: Encoder) -> Tensor:
     """(k, c), the same on every process, one of which may have no rows."""
     assert wanted.pool is not None
-    c = wanted.pool.channels
-    total = torch.zeros(c, c, dtype=torch.float64, device=device) if moment.sum is None else moment.sum
-    return world.spread_(principal_rows(world.sum_(total), wanted.channels).contiguous())
-
-
-def best(tried: list[Pooled], world: World) -> Pooled:
-    """The lowest leave-one-out cross-entropy; the first of equal ones."""
-    at = world.first(lambda: min(range(len(tried)), key=lambda i: tried[i].choice.best.loss))
-    return tried[at]
+    c, context = wanted.pool.channels, encoder.context
+    total = torch.zeros(c, c, dtype=torch.float64, device=context.device) if moment.sum is None else moment.sum
+    return context.world.spread_(principal_rows(context.world.sum_(total), wanted.channels).contiguous())

@@ -1,4 +1,4 @@
-"""Ridge strengths chosen by leave-one-out: every candidate's out-of-sample outputs in closed form, no test data.
+"""Ridge strengths by leave-one-out: every candidate's out-of-sample outputs in closed form, no test data.
 
 Candidates are compared by the cross-entropy of their leave-one-out outputs at their own best temperature: smooth
 where the error rate moves in steps of 1/N, and unlike the squared error it asks for the right class, not for the
@@ -15,8 +15,11 @@ from torch import Tensor
 
 from lqf.evaluation.calibration import fit_temperature
 from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.tangent import Kernels
 from lqf.linear.inputs import average_views
+from lqf.linear.problem import Ridge
 from lqf.linear.targets import error_rate
+from lqf.settings import Settings
 from lqf.utils.progress import SILENT, Progress
 
 RELATIVE_GRID = tuple(float(x) for x in 10 ** torch.linspace(-3, 2, 26, dtype=torch.float64))
@@ -87,6 +90,11 @@ class Choice:
         """Ratio of the body's ridge strength to the head's."""
         return self.best.omega
 
+    @property
+    def ridge(self) -> Ridge:
+        """Of head and body."""
+        return Ridge(self.mu, self.mu * self.omega)
+
 
 def choose_ridge(
     factor: Callable[[float], KernelRidge],
@@ -121,3 +129,44 @@ def choose_ridge(
             stage.advance(1, loo_error=f"{kept[0].error:.1%}" if kept else "")
     assert kept is not None
     return Choice(*kept, tuple(trials))
+
+
+def given_ridge(settings: Settings, total_weight: float) -> list[float] | None:
+    """μ = λ·Σs of the head where the user gave its weight decay; None: it is to be chosen."""
+    return None if settings.weight_decay == "auto" else [float(settings.weight_decay) * total_weight]
+
+
+def choose_strengths(
+    settings: Settings,
+    judge: Judge,
+    total_weight: float,
+    kernels: Kernels,
+    head_ridge: float,
+    fixed: Ridge | None = None,
+    progress: Progress = SILENT,
+) -> Choice:
+    """Ridge strengths of head and body; what is fixed is only evaluated.
+
+    In the centred form the head keeps the strength that is best for it alone, which its exact leave-one-out knows, and
+    the body's is chosen with it.
+
+    Args:
+        settings: form and weight decays.
+        judge: of all training samples.
+        total_weight: Σs.
+        kernels: of head and body.
+        head_ridge: the best strength of the head alone.
+        fixed: by a checkpoint, or by an earlier fit.
+        progress: where to report.
+    """
+    mus, omegas = given_ridge(settings, total_weight), kernels.ratios()
+    if fixed is not None:
+        mus, omegas = [fixed.head], [fixed.body / fixed.head]
+    elif settings.form == "w0":
+        omegas = [1.0]
+    elif mus is None:
+        mus = [head_ridge]
+    if fixed is None and settings.body_weight_decay != "auto":
+        mus = mus or [head_ridge]
+        omegas = [float(settings.body_weight_decay) * total_weight / mus[0]]
+    return choose_ridge(kernels.factorise, kernels.residual, judge.of(kernels.samples), omegas, mus, progress)

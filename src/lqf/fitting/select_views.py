@@ -5,16 +5,21 @@ leave together and whose outputs are averaged. A second view doubles the cost of
 
 - where there are at most `MOST_IMAGES`,
 - where it lowers the cross-entropy of the leave-one-out outputs by at least `GAIN` of what it is without, and
-- where the planner expects the solve to take at most `BEARABLE` seconds with it.
+- where the planner expects the solve to take at most `BEARABLE` seconds with it (`lqf.fitting.pose`).
 
 What it gains, a network gains from its own symmetry: where left and right matter (text, organs) it is not kept.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from lqf.data import has_pixels
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.report import choice_of_views
 from lqf.fitting.select_pooling import MOST_ROWS
 from lqf.fitting.select_ridge import Trial
 from lqf.solvers.planner import Plan
@@ -26,6 +31,38 @@ MOST_IMAGES = 2000
 """Beyond so many the images show enough, and twice the time buys little."""
 BEARABLE = 600.0
 """Expected seconds of a solve with views that were not asked for."""
+
+
+def select_views(head: HeadFit, fixed: str | None = None) -> HeadFit:
+    """`--views auto`: mirrored views where they gain enough, or what a checkpoint ``fixed``."""
+    data, context = head.data, head.context
+    asked = context.settings.views == "auto" and context.settings.augment == "none"
+    if not (asked and data.preprocess.views == "none" and has_pixels(data.images)) or fixed == "none":
+        return head
+    memory, cuda = min(context.world.every(context.free_bytes())) // 2, context.device.type == "cuda"
+    against = reason_against(2 * len(data), head.features.shape[1], context.dtype.itemsize, memory, cuda)
+    if against and fixed is None:
+        context.progress.say(against)
+        return head
+    other = mirrored(head)
+    if fixed == "flip":
+        return replace(other, choices=head.choices)
+    keep = context.world.first(lambda: worth_it(head.choice.best, other.choice.best))
+    entry = choice_of_views(head, other, "flip" if keep else "none", "" if keep else "flip gains too little")
+    return replace(other if keep else head, choices=(*head.choices, entry), one_view=head if keep else None)
+
+
+def without_views(head: HeadFit, why: str) -> HeadFit:
+    """The same with one view, because the chosen ones cost too much."""
+    assert head.one_view is not None
+    return replace(head.one_view, choices=(*head.choices[:-1], {**head.choices[-1], "kept": "none", "why": why}))
+
+
+def mirrored(head: HeadFit) -> HeadFit:
+    """The same with the images' mirror images as second views."""
+    data = head.data.with_views("flip")
+    z = interleaved(head.features, head.encoder.features_of_view(data, 1))
+    return HeadFit.of(head.encoder.with_data(data), head.pooling, z)
 
 
 def worth_it(plain: Trial, mirrored: Trial) -> bool:
@@ -52,7 +89,7 @@ def reason_against(rows: int, features: int, item: int, memory: int, cuda: bool)
     return ""
 
 
-def too_dear(plan: Plan) -> bool:
+def too_expensive(plan: Plan) -> bool:
     """Whether a solve with mirrored views takes too long."""
     return plan.seconds > BEARABLE
 

@@ -1,236 +1,270 @@
-"""The stages of a fit from the closed-form head on, each a method; `lqf.fitting.pipeline` puts them in order."""
+"""A training problem: a quadratic problem with all that it was made from and all that its solution needs.
+
+`lqf.fitting.pose` makes it in a fit and `lqf.fitting.reopen` for a saved model; fitting, analysis and experiments use it
+alike. Other ridge strengths and fewer samples are other problems, which share features, curvature and recorded passes.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from lqf.curvature import KFAC
-from lqf.curvature.preconditioner import draws_for
-from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fast.cache_budget import keep_activations, release_activations
-from lqf.fitting.features import Featured
-from lqf.fitting.folds import stratified_folds
-from lqf.fitting.iterate import Iterate
-from lqf.fitting.moving import Strengths
-from lqf.fitting.out_of_sample import from_kernels, way_to_leave_out
-from lqf.fitting.point import Point, blind_point, make_point
-from lqf.fitting.refits import Refits, folds_needed
-from lqf.fitting.resuming import State
-from lqf.fitting.ridges import choose_strengths
-from lqf.fitting.select_pooling import Pooled
+from lqf.backbones import Backbone
+from lqf.curvature import KFAC, body_curvature
+from lqf.data import Images
+from lqf.fitting.checkpoint import State
+from lqf.fitting.context import Context
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.point import Point, make_point
+from lqf.fitting.report import choice_of_weight_decay
 from lqf.fitting.select_ridge import Choice
-from lqf.kernels.tangent import Kernels, averaged_kernels, exact_kernels
-from lqf.linear.inputs import average_views
+from lqf.fitting.solve import solve_dense, solve_pcg, solve_stochastic
+from lqf.fitting.strengths import Strengths, Used
+from lqf.fitting.training_set import TrainingSet
+from lqf.kernels.cross import averaged_cross
+from lqf.kernels.tangent import Kernels, averaged_kernels
+from lqf.linear import sweep
+from lqf.linear.encoded import EncodedInputs
+from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem, Ridge, rows_of, without_weight
+from lqf.linear.targets import error_rate
 from lqf.runtime.precision import matmul_precision
-from lqf.solvers import Dense, Head
-from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
+from lqf.solvers.head import Head
+from lqf.solvers.planner import AVERAGED_DRAWS, Plan, jacobian_bytes
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
 
 
 @dataclass(frozen=True)
-class Outline:
-    """A problem without ridge strengths.
+class Moves:
+    """How a network came to the weights at which it is linearised now.
 
     Attributes:
-        pooled: features and closed-form head.
+        pretrained: the network before it was moved.
+        head: the ridge strength that was chosen for its head, with its leave-one-out.
+        strengths: of the first problem, in its kernels' units.
+        choices: what was chosen automatically there, for the report.
+        used: ridge strengths of every solve so far.
+    """
+
+    pretrained: Backbone
+    head: Choice
+    strengths: Strengths
+    choices: tuple[dict[str, Any], ...]
+    used: tuple[Used, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingProblem:
+    """min_δ L(δ) over a training set, around a linearisation point.
+
+    Attributes:
+        context: of the fit.
+        head_fit: training set, encoder, features and closed-form head.
         point: the heads at the linearisation point.
-        problem: around it.
-        plan: how it will be solved.
+        quadratic: the problem itself, with its ridge strengths.
+        plan: how it will be solved; None: by conjugate gradients.
+        kernels: from which the ridge strengths came; None where they were given.
+        choice: of the ridge strengths; None likewise.
+        moves: None where the network has its pretrained weights.
+        made: its curvature, where it comes from another problem.
     """
 
-    pooled: Pooled
+    context: Context
+    head_fit: HeadFit
     point: Point
-    problem: QuadraticProblem
-    plan: Plan
+    quadratic: QuadraticProblem
+    plan: Plan | None = None
+    kernels: Kernels | None = None
+    choice: Choice | None = None
+    moves: Moves | None = None
+    made: KFAC | None = None
 
+    # --- what it was made from ----------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class Prepared(Outline):
-    """A problem with ridge strengths, ready to be solved.
+    @property
+    def data(self) -> TrainingSet:
+        """The training set."""
+        return self.head_fit.data
 
-    Attributes:
-        kernels: from which the strengths come.
-        choice: of the strengths.
-    """
+    @property
+    def encoder(self) -> Encoder:
+        """Images to features, and faster passes."""
+        return self.head_fit.encoder
 
-    kernels: Kernels
-    choice: Choice
+    @property
+    def features(self) -> Tensor:
+        """(n, p) of all rows."""
+        return self.head_fit.features
 
+    @property
+    def head(self) -> Head:
+        """The closed-form head problem, factorised."""
+        return self.head_fit.head
 
-@dataclass(frozen=True)
-class Solved:
-    """A solution, and what refits need: the problem with fast products, and the preconditioner."""
+    @property
+    def model(self) -> LinearModel:
+        """The linear model."""
+        return self.quadratic.model
 
-    outline: Outline
-    solution: Solution
-    fast: QuadraticProblem | None = None
-    kfac: KFAC | None = None
+    @property
+    def ridge(self) -> Ridge:
+        """Ridge strengths of head and body."""
+        return self.quadratic.ridge
+
+    @property
+    def used(self) -> Used:
+        """Ridge strengths of its solution."""
+        return Used(self.head_fit.choice.mu, self.ridge.head, self.ridge.body)
+
+    @property
+    def choices(self) -> tuple[dict[str, Any], ...]:
+        """What was chosen automatically, for the report; at the pretrained weights."""
+        if self.moves is not None:
+            return self.moves.choices
+        total, of = self.data.total_weight, "body" if self.context.settings.form == "centred" else "model"
+        decays = choice_of_weight_decay(self.head_fit.choice, total, "head")
+        if self.choice is not None:
+            decays += choice_of_weight_decay(self.choice, total, of)
+        return (*self.head_fit.choices, *decays)
+
+    def point_of(self, head: Head, folds: Tensor) -> Point:
+        """The linearisation point of the same kind and strength for some of the rows, with folds (rows,) of their own."""
+        settings = self.context.settings
+        return make_point(settings.head, head, self.head_fit.choice.mu, folds, settings.seed)
+
+    # --- passes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def measured(self) -> QuadraticProblem:
+        """The problem by exact passes: for true residuals, and for all that is reported."""
+        return self.encoder.engine.measured(self.quadratic)
+
+    @property
+    def fast(self) -> QuadraticProblem:
+        """The problem by fast products; activations of as many batches as fit are kept until `release`.
+
+        Ask for `curvature` first: it needs the memory before activations take it.
+        """
+        engine, stages = self.encoder.engine, self.plan.stages if self.plan else {}
+        seconds = stages.get("solve", 0.0) + stages.get("leave-one-out", 0.0)
+        return engine.kept(self.quadratic, compiled=engine.compiles(seconds))
 
     def release(self) -> None:
-        """Give up the activations that were kept for its products."""
-        if self.fast is not None:
-            release_activations(self.fast)
-
-
-@dataclass
-class Stages(Featured):
-    """From the closed-form head to the optimum and to leave-one-out."""
-
-    def point(self, head: Head, mu: float) -> Point:
-        """The head(s) at the linearisation point."""
-        return self._point_of(head, mu, self._folds)
-
-    def _point_of(self, head: Head, mu: float, fold: Tensor) -> Point:
-        return make_point(self.settings.head, head, mu, fold, self.settings.seed)
+        """Give up the activations that were kept."""
+        self.encoder.engine.release()
 
     @cached_property
-    def _folds(self) -> Tensor:
-        """(n,) fold of every row."""
-        labels = self.rows.labels.repeat_interleave(self.images.n_views)
-        return stratified_folds(self.rows.groups, labels, seed=self.settings.seed)
+    def curvature(self) -> KFAC | None:
+        """K-FAC of the body, for every ridge strength; None where it was not wanted."""
+        settings = self.context.settings
+        if self.made is not None or settings.preconditioner != "kfac":
+            return self.made
+        with self.context.timed("curvature"), matmul_precision(fast=True):
+            return body_curvature(
+                self.quadratic, draws=settings.draws, seed=settings.seed, progress=self.context.progress
+            )
 
-    def problem(self, point: Point) -> QuadraticProblem:
-        """The quadratic problem, still without ridge strengths."""
-        heads = self.world.spread_(point.heads.to(device=self.device, dtype=self.dtype))
-        model = LinearModel(self._parts[1], heads, self.settings.form == "w0", self.rows.constant)
-        fold = point.fold.to(self.device)
-        return QuadraticProblem(
-            model,
-            self.inputs,
-            self.rows.targets.to(self.dtype),
-            self.rows.weights.to(self.dtype),
-            fold,
-            Ridge(1.0, 1.0),
-        )
+    def schur(self, *, fast: bool = False) -> SchurComplement:
+        """The problem without its head, whose right-hand sides and residuals are exact and whose products may be fast."""
+        quick = self.fast if fast else None
+        return SchurComplement(self.measured, self.features, self.head.ridge, quick, tf32=False)
 
-    def plan(self, problem: QuadraticProblem) -> Plan:
-        """Solver and cost, by timing this process."""
-        draws = draws_for(self.settings.draws, len(self.images))
-        fast, exact = self.engine.fast(problem), self.engine.measured(problem)
-        rates = Rates.measure(problem, fast, exact, draws=draws).together(self.world.size)
-        refits, epochs = self.settings.loo in ("auto", "folds"), self.settings.epochs
-        return plan(problem, self.settings.solver, rates, self._memory(), epochs=epochs, refits=refits)
+    @cached_property
+    def averaged(self) -> Kernels:
+        """Kernels averaged over the outputs, of all samples."""
+        if self.kernels is not None and self.kernels.signs is not None and len(self.kernels.samples) == len(self.data):
+            return self.kernels
+        return self.averaged_kernels(len(self.data))
 
-    def kernels(self, problem: QuadraticProblem, features: Tensor, chosen: Plan) -> Kernels:
-        """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
-        if chosen.solver == "dense":
-            budget = chosen.jacobian_bytes
-            return exact_kernels(problem, features, self.rows.groups, budget=budget, progress=self.progress)
+    def averaged_kernels(self, most_samples: int) -> Kernels:
+        """Kernels averaged over the outputs, of at most so many samples."""
+        problem, context = self.quadratic, self.context
+        rows = min(len(problem.targets), most_samples * self.data.n_views)
+        free = context.free_bytes() - 6 * 8 * rows * rows
         return averaged_kernels(
             problem,
-            features,
-            self.rows.groups,
-            budget=chosen.jacobian_bytes,
-            most_samples=MOST_SAMPLES // self.images.n_views,
-            seed=self.settings.seed,
-            progress=self.progress,
+            self.features,
+            self.data.groups,
+            budget=jacobian_bytes(problem, rows * min(AVERAGED_DRAWS, problem.model.n_outputs), free),
+            most_samples=most_samples,
+            seed=context.settings.seed,
+            progress=context.progress,
         )
 
-    def choose(self, kernels: Kernels, head_mu: float, fixed: Ridge | None) -> Choice:
-        """Ridge strengths by leave-one-out; what the user (or a checkpoint) fixed is only evaluated."""
-        return choose_strengths(self.settings, self.rows, kernels, head_mu, fixed, self.progress)
+    def averaged_cross(self, asked: EncodedInputs) -> Tensor:
+        """The averaged kernel of other images with the training rows, (images, n)."""
+        signs, progress = self.averaged.signs, self.context.progress
+        assert signs is not None
+        return averaged_cross(self.quadratic, self.features, asked, signs, progress=progress)
 
-    def outline(self, pooled: Pooled) -> Outline:
-        """From features to a plan."""
-        point = self.point(pooled.head, pooled.choice.mu)
-        problem = self.problem(point)
-        with self._timed("planning"):
-            chosen = Plan(**self.world.first(lambda: asdict(self.plan(problem))))
-        return Outline(pooled, point, problem, chosen)
+    # --- other problems -----------------------------------------------------------------------------------------------
 
-    def prepare(self, outline: Outline, fixed: Ridge | Strengths | None = None) -> Prepared:
-        """Kernels, and the ridge strengths by them."""
-        pooled, problem = outline.pooled, outline.problem
-        with self._timed("kernel"):
-            kernels = self.kernels(problem, pooled.features, outline.plan)
-        with self._timed("weight decay"):
-            if isinstance(fixed, Strengths):
-                total = float(self.rows.weights.sum())
-                fixed = fixed.at(pooled.head.ridge, kernels, self.settings, total).ridge
-            choice = self.choose(kernels, pooled.choice.mu, fixed)
-        ridge = Ridge(choice.mu, choice.mu * choice.omega)
-        problem = problem.with_ridge(Ridge(**self.world.first(lambda: asdict(ridge))))
-        return Prepared(pooled, outline.point, problem, outline.plan, kernels, choice)
+    def with_ridge(self, ridge: Ridge) -> TrainingProblem:
+        """The same problem with other ridge strengths; what was made is shared."""
+        return replace(self, quadratic=self.quadratic.with_ridge(ridge), made=self.curvature)
 
-    def solve(self, ready: Outline, state: State | None = None, kernels: Kernels | None = None) -> Solved:
-        """The optimum, by the planned solver; from what a checkpoint held, where there is one.
+    def among(self, samples: Tensor) -> TrainingProblem:
+        """The problem of these samples alone, with the same point and ridge strengths; the others lose their weight."""
+        rows, head = rows_of(self.quadratic, samples), self.head
+        part = head.of(*(t[rows.to(t.device)] for t in (head.features, head.residual, head.weights, head.groups)))
+        ridge = part.ridge.among(rows.to(part.ridge.q.device), len(head.features))
+        quadratic = without_weight(self.quadratic, rows)
+        share = float(quadratic.weights.sum() / self.quadratic.weights.sum())
+        return replace(
+            self,
+            head_fit=replace(self.head_fit, head=replace(head, ridge=ridge)),
+            quadratic=quadratic,
+            kernels=None,
+            choice=None,
+            made=self.curvature and self.curvature.scaled(share),
+        )
 
-        Args:
-            ready: with ridge strengths.
-            state: of the checkpoint.
-            kernels: the exact ones, where they are known; the dense dual needs them.
-        """
-        problem, features = ready.problem, ready.pooled.features
-        iterate = Iterate(self.settings, self.checkpoint, self.world, self.progress)
-        with self._timed("solve"):
-            if ready.plan.solver == "dense":
-                exact = kernels or self.kernels(problem, features, ready.plan)
-                kernel, b_norm = exact.factorise(problem.ridge.body / problem.ridge.head), exact.rhs_norm()
-                quick = self.engine.measured(problem)
-                return Solved(ready, Dense().solve(quick, features, kernel, b_norm=b_norm, progress=self.progress))
-            if ready.plan.solver == "pcg":
-                with self._timed("curvature"):
-                    kfac = iterate.curvature(problem)
-                products = ready.plan.stages["solve"] + ready.plan.stages.get("leave-one-out", 0.0)
-                fast = self.engine.fast(problem, compiled=self.engine.compiles(products))
-                measured = self.engine.measured(problem)
-                with matmul_precision(self.settings.precision != "float32"):  # recordings keep what holds now
-                    keep_activations(fast, measured)
-                solution = iterate.pcg(measured, fast, features, ready.pooled.head.ridge, kfac, state)
-                return Solved(ready, solution, fast, kfac)
-            with self._timed("curvature"):
-                preconditioner = iterate.preconditioner(problem, features)
-            return Solved(ready, iterate.stochastic(problem, preconditioner, state))
+    # --- solutions ----------------------------------------------------------------------------------------------------
 
-    # --- leave-one-out ------------------------------------------------------------------------------------------------
-
-    def leave_one_out(self, ready: Prepared, solved: Solved) -> LeaveOneOut | None:
-        """Out-of-sample outputs around a fixed point; None where they were not wanted or cannot be had."""
-        with self._timed("leave-one-out"):
-            can = solved.fast is not None
-            way = way_to_leave_out(self.settings.loo, ready.kernels, len(self.images), can_refit=can)
-            if way == "folds" and solved.fast is not None:
-                every = self.settings.loo == "folds"
-                return self.refits(solved.fast, ready.pooled.head, ready.choice.mu, solved.kfac, every=every)
-            if way != "kernel":
-                return None
-            return from_kernels(ready.kernels, ready.choice, self.rows, self.loo_bias(ready))
-
-    def refits(self, fast: QuadraticProblem, head: Head, mu: float, kfac: KFAC | None, *, every: bool) -> LeaveOneOut:
-        """Out-of-sample outputs from a model without each fold, or without each of the first few.
+    def solve(self, start: Tensor | None = None, *, tol: float | None = None, state: State | None = None) -> Solution:
+        """The optimum, by the planned solver.
 
         Args:
-            fast: the problem, with the body that products are made with; an exact one where they leave its range.
-            head: the closed-form head problem.
-            mu: the ridge strength of the head at the point.
-            kfac: the preconditioner.
-            every: all folds, or as many as tell the error.
+            start: (D,) the body's weights to begin with; default: zero. For conjugate gradients alone.
+            tol: relative residual in place of the settings' own.
+            state: of a checkpoint to continue from.
         """
-        total = int(self._folds.max()) + 1
-        folds = total if every else folds_needed(self._folds)
-        shared = (head, lambda part, fold: self._point_of(part, mu, fold), kfac)
-        try:
-            outputs = Refits(fast, *shared).outputs(self._folds, folds, progress=self.progress)
-        except FloatingPointError:
-            exact = self.engine.measured(replace(fast, inputs=self.inputs))
-            outputs = Refits(exact, *shared).outputs(self._folds, folds, progress=self.progress)
-        note = f"by refits without each of {total} folds"
-        if folds < total:
-            note = f"by refits without {folds} of {total} folds; --loo folds takes all"
-        by_sample = average_views(outputs, self.images.n_views).cpu()
-        return LeaveOneOut(by_sample, self.rows.labels, self.rows.judge.weights, "estimated", note)
+        with self.context.timed("solve"):
+            solver = self.plan.solver if self.plan else "pcg"
+            if solver == "dense":
+                return solve_dense(self)
+            if solver == "pcg":
+                return solve_pcg(self, start, tol=tol, state=state)
+            return solve_stochastic(self, state)
 
-    def loo_bias(self, ready: Prepared) -> float | None:
-        """How much a label-dependent point flatters leave-one-out: the error of the cross-fitted one minus its own."""
-        choice, head = ready.choice, ready.pooled.head
-        other = blind_point(ready.point, head, choice.mu, self._folds)
-        if other is None:
-            return None
-        blind = self.kernels(self.problem(other), ready.pooled.features, ready.plan)
-        trial = self.choose(blind, choice.mu, Ridge(choice.mu, choice.mu * choice.omega)).best
-        return trial.error - choice.best.error
+    def body(self, solution: Solution) -> Tensor:
+        """(D,) the body's part of a solution, for the next ``start``."""
+        return self.model.split(solution.delta)[1]
+
+    def inputs_of(self, images: Images) -> Inputs:
+        """Rows of other images, on the same way to the network."""
+        inputs = self.encoder.inputs.showing(images, self.data.preprocess)
+        inputs.keep_on_device()
+        return inputs
+
+    def encode(self, images: Images) -> EncodedInputs:
+        """Other images with their features."""
+        inputs = self.inputs_of(images)
+        return EncodedInputs(inputs, sweep.features(self.encoder.reader, inputs))
+
+    def outputs(self, images: Images | Inputs, delta: Tensor) -> Tensor:
+        """f (N, C) of other images, or of their rows, averaged over their views, in float64 on the CPU."""
+        inputs = images if isinstance(images, Inputs) else self.inputs_of(images)
+        rows = sweep.outputs(self.measured.model, inputs, delta)
+        return average_views(rows, inputs.n_views).double().cpu()
+
+    def error(self, images: Images, solution: Solution) -> float:
+        """Share of wrong predictions on other images."""
+        return error_rate(self.outputs(images, solution.delta), torch.tensor(images.samples.labels))

@@ -1,67 +1,116 @@
-"""The training samples as rows of the quadratic problem: targets, weights, and who leaves together."""
+"""The training samples as rows of the quadratic problem: targets, weights, folds, and who leaves together."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.data import Images
+from lqf.data import Images, Preprocess, select_images, with_views
+from lqf.data.preprocess import Views
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.context import Context
+from lqf.fitting.folds import stratified_folds
 from lqf.fitting.select_ridge import Judge
 from lqf.linear.targets import centre, encode
+from lqf.utils.exactness import Level
 
 
-@dataclass
-class Rows:
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
     """N samples in V views each: n = N·V rows.
 
     Attributes:
         images: the training images.
-        alpha: scale of the targets.
-        device: where the tensors live.
+        preprocess: pixels to inputs, and the views.
+        context: of the fit.
     """
 
     images: Images
-    alpha: float
-    device: torch.device
+    preprocess: Preprocess
+    context: Context
+
+    @classmethod
+    def of(cls, images: Images, preprocess: Preprocess, context: Context) -> TrainingSet:
+        """In the views that the settings name, whatever views the images were opened in."""
+        data, views = cls(images, preprocess, context), context.settings.views
+        return data if views in ("auto", preprocess.views) else data.with_views(views)  # type: ignore[arg-type]
+
+    def with_views(self, views: Views) -> TrainingSet:
+        """The same images in other views."""
+        preprocess = replace(self.preprocess, views=views)
+        return replace(self, images=with_views(self.images, preprocess), preprocess=preprocess)
+
+    def some(self, chosen: np.ndarray) -> TrainingSet:
+        """Some of the samples (a mask); the classes stay."""
+        return replace(self, images=select_images(self.images, chosen))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def n_views(self) -> int:
+        """V."""
+        return self.images.n_views
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.images.samples.classes
 
     @cached_property
     def labels(self) -> Tensor:
-        """(N,)."""
+        """(N,) numbers of the classes."""
         return torch.tensor(self.images.samples.labels)
 
     @cached_property
     def targets(self) -> Tensor:
         """(n, C) of the rows, float64."""
-        t = encode(self.labels, len(self.images.samples.classes), self.alpha)
-        return t.repeat_interleave(self.images.n_views, 0).to(self.device)
+        t = encode(self.labels, len(self.classes), self.context.settings.alpha)
+        return t.repeat_interleave(self.n_views, 0).to(self.context.device)
 
     @cached_property
     def weights(self) -> Tensor:
-        """(n,) of the rows: the views of an image share its weight."""
+        """(n,) of the rows, float64: the views of an image share its weight."""
         s = torch.tensor(self.images.samples.weights, dtype=torch.float64)
-        return s.repeat_interleave(self.images.n_views).to(self.device) / self.images.n_views
+        return s.repeat_interleave(self.n_views).to(self.context.device) / self.n_views
+
+    @cached_property
+    def total_weight(self) -> float:
+        """Σs: a weight decay per sample λ is a ridge strength μ = λ·Σs."""
+        return float(self.weights.sum())
 
     @cached_property
     def groups(self) -> Tensor:
         """(n,) rows that leave together: the views of an image, the images of a group."""
         names = self.images.samples.groups
         if names is None:
-            code = torch.arange(len(self.images))
+            code = torch.arange(len(self))
         else:
             number = {g: i for i, g in enumerate(dict.fromkeys(names))}
             code = torch.tensor([number[g] for g in names])
-        return code.repeat_interleave(self.images.n_views)
+        return code.repeat_interleave(self.n_views)
+
+    @cached_property
+    def folds(self) -> Tensor:
+        """(n,) fold of every row; the same for every rung of a fit."""
+        labels = self.labels.repeat_interleave(self.n_views)
+        return stratified_folds(self.groups, labels, seed=self.context.settings.seed)
 
     @cached_property
     def constant(self) -> float:
         """c of the linear model."""
-        return centre(len(self.images.samples.classes), self.alpha)
+        return centre(len(self.classes), self.context.settings.alpha)
 
     @cached_property
     def judge(self) -> Judge:
         """Compares candidates by leave-one-out."""
+        return Judge(self.targets, self.labels, torch.tensor(self.images.samples.weights), self.n_views)
+
+    def left_out(self, outputs: Tensor, level: Level, note: str = "") -> LeaveOneOut:
+        """Out-of-sample outputs (N, C) of the samples, with how exact they are."""
         weights = torch.tensor(self.images.samples.weights)
-        return Judge(self.targets, self.labels, weights, self.images.n_views)
+        return LeaveOneOut(outputs.cpu(), level, note, labels=self.labels, weights=weights)

@@ -68,6 +68,18 @@ class Inputs:
         other.batch_size = rows
         return other
 
+    def showing(self, images: Images, preprocess: Preprocess) -> Inputs:
+        """Other images, on the same way to the network: prefix, device, type and rows per batch."""
+        return Inputs(
+            images,
+            preprocess,
+            device=self.device,
+            dtype=self.dtype,
+            batch_size=self.batch_size,
+            prefix=self.prefix,
+            world=self.world,
+        )
+
     def gathered(self) -> Inputs:
         """The same rows, all of them delivered by every process: for kernels, where every row meets every other."""
         if self.world.size == 1:
@@ -89,6 +101,11 @@ class Inputs:
     def own(self) -> Tensor:
         """The samples, by their position, whose rows this process delivers."""
         return held(self.images, self.samples)
+
+    @property
+    def own_rows(self) -> int:
+        """Number of rows that this process delivers."""
+        return len(self.own) * self.n_views
 
     @property
     def n_views(self) -> int:
@@ -135,7 +152,7 @@ class Inputs:
     @property
     def held_share(self) -> float:
         """The share of the rows that are held."""
-        return sum(len(rows) for rows, _ in self._held) / max(1, len(self.own) * self.n_views)
+        return sum(len(rows) for rows, _ in self._held) / max(1, self.own_rows)
 
     def example(self, rows: int = 2) -> Tensor:
         """A few rows of any samples, for looking at shapes and timing."""

@@ -28,6 +28,10 @@ class Ridge:
     head: float
     body: float
 
+    def scaled(self, factor: float) -> Ridge:
+        """Both times a factor."""
+        return Ridge(factor * self.head, factor * self.body)
+
 
 @dataclass(frozen=True)
 class QuadraticProblem:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lqf.errors import LQFError
+from lqf.estimator import LQFClassifier
 from lqf.evaluation.calibration import probabilities
-
-if TYPE_CHECKING:
-    from lqf.estimator import LQFClassifier
 
 
 def for_cleanlab(model: LQFClassifier) -> dict[str, Any]:

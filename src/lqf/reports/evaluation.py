@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lqf.data import Images, load_samples
+from lqf.estimator import LQFClassifier
 from lqf.evaluation.metrics import measure
 from lqf.utils.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from lqf.estimator import LQFClassifier
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,13 @@ the calibrated probability of the predicted class without it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from lqf.analysis import Influence
 from lqf.evaluation.calibration import probabilities
-
-if TYPE_CHECKING:
-    from lqf.analysis import Influence
 
 MOST_CLASSES = 5
 """Classes whose probability is told."""

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-
-from lqf.analysis.audit import Audit, audit
+from lqf.analysis import Analysis, Queries
+from lqf.analysis.audit.audit import Audit, audit
+from lqf.estimator import LQFClassifier
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.fitted_model import Fitted
-from lqf.linear.batch import usual_rows
+from lqf.fitting import FittedModel
 from lqf.linear.inputs import average_views
 from lqf.reports.evaluation import Tested, tested
 from lqf.reports.explanation import Explanation, explanations
 from lqf.reports.html import words
 from lqf.reports.html.report import report_page
 from lqf.reports.shift import Shift, measure_shift
-from lqf.runtime.device import computing_on, resolve_device
 from lqf.utils.progress import SILENT, Progress
-
-if TYPE_CHECKING:
-    from lqf.analysis import Analysis
-    from lqf.estimator import LQFClassifier
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class Parts:
         cases: explanations of some test images, with their level.
     """
 
-    fitted: Fitted
+    fitted: FittedModel
     loo: LeaveOneOut
     audit: Audit
     test: Tested | None = None
@@ -57,7 +51,7 @@ class Parts:
         warning = words.warning(self.fitted.report, self.loo.error, result, self.shift)
         shift = self.shift
         return {
-            "n": self.fitted.report["n"],
+            "n": self.fitted.report.n,
             "loo_error": self.loo.error,
             "loo_level": self.loo.level,
             "contradicted": len(self.audit.contradicted),
@@ -84,7 +78,7 @@ def collect(
     seen = None if test is None else tested(model, test, strict=strict, progress=progress)  # bad input is told first
     analysis = model.analyse(train, progress=progress)
     loo = analysis.known_leave_one_out()
-    parts = Parts(model.fitted_, loo, audit(model, analysis))
+    parts = Parts(model.fitted_, loo, audit(analysis))
     if seen is None:
         return parts
     shift = _shift(model, analysis, seen, progress)
@@ -92,23 +86,13 @@ def collect(
 
 
 def _shift(model: LQFClassifier, analysis: Analysis, test: Tested, progress: Progress) -> Shift | None:
-    device = resolve_device(model.device)
-    with computing_on(device):
-        new = model.fitted_.features(
-            test.images,
-            device=device,
-            batch_size=model.batch_size or usual_rows(device),
-            dtype=torch.float64 if model.dtype == "float64" else torch.float32,
-            progress=progress,
-        )
-    known = average_views(analysis.rebuilt.features, analysis.images.n_views).to(new)
+    new = model.features(test.images, progress=progress)
+    known = average_views(analysis.problem.features, analysis.images.n_views).to(new)
     return measure_shift(known, new, model.fitted_.train.labels, test.labels)
 
 
 def _cases(model: LQFClassifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:
     """Explanations of a few test images; their `query` is the row in the test set."""
-    from lqf.analysis import Queries
-
     rows = test.cases()
     influence = analysis.influence(Queries.of(model.open(test.images.samples.select(rows))))
     told = explanations(influence, analysis.labels)

@@ -6,19 +6,16 @@ import csv
 import io
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lqf.analysis import Analysis, Information, Queries
 from lqf.data import Samples
 from lqf.data.sources import FileSource
 from lqf.errors import LQFError
-
-if TYPE_CHECKING:
-    from lqf.analysis import Analysis, Information, Queries
-    from lqf.estimator import LQFClassifier
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,11 @@ class Summary:
         }
 
 
-def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation: Any = None) -> Summary:
+def summarize(analysis: Analysis, keep: float, validation: Any = None) -> Summary:
     """The most informative share of the training samples.
 
     Args:
-        model: fitted.
-        analysis: its training problem.
+        analysis: a model's training problem, opened again.
         keep: share of the samples, above 0 and at most 1; groups stay together, and every class keeps two samples,
             without which there is no fitting again.
         validation: images whose predictions should change least; None: the training images.
@@ -70,7 +66,7 @@ def summarize(model: LQFClassifier, analysis: Analysis, keep: float, validation:
         validation = analysis.queries(validation)
     information = analysis.information(validation)
     kept = _two_of_each(analysis, information, _kept(analysis, information, keep, validation)).numpy()
-    train, classes = model.fitted_.train, model.fitted_.classes
+    train, classes = analysis.model.train, analysis.model.classes
     n, of = (np.bincount(y, minlength=len(classes)) for y in (train.labels, train.labels[kept]))
     return Summary(
         kept=kept,
@@ -90,7 +86,7 @@ def _kept(analysis: Analysis, information: Information, keep: float, validation:
     place = torch.empty(len(analysis.units), dtype=torch.float64)
     order = analysis.leaving(validation).cpu()
     place[order] = torch.arange(len(order), dtype=torch.float64)
-    return replace(information, values=place).keep(keep)
+    return replace(information, value=place).keep(keep)
 
 
 def _two_of_each(analysis: Analysis, information: Information, kept: Tensor) -> Tensor:

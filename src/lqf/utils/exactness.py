@@ -18,16 +18,16 @@ Level = Literal["exact", "solved", "estimated"]
 
 @dataclass(frozen=True)
 class Answer:
-    """A result with its exactness label.
+    """A result with its exactness label: the base of all that carry one.
 
     Attributes:
         value: the numbers, on the CPU.
         level: how exact they are.
         note: what stands behind the level.
-        error: their standard errors; None where there are none.
+        uncertainty: their standard errors; None where there are none.
     """
 
     value: Tensor
     level: Level
     note: str = ""
-    error: Tensor | None = None
+    uncertainty: Tensor | None = None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lqf.data import Images
+from lqf.fitting import TrainingProblem
 from lqf.linear.targets import error_rate
 from lqf.settings import Settings
 from lqf.solvers.solution import Solution
@@ -23,7 +24,7 @@ from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
 from lqf_paper.studies.decay_slope import CLOSE, FLAT, REDUCTION, STRIDE, Search, descend
 from lqf_paper.studies.informativeness import VALIDATION, parted
-from lqf_paper.studies.posed import LQF, Posed
+from lqf_paper.studies.problem import LQF, lqf_problem
 
 TITLE = "weight decay"
 WHOLE = True
@@ -39,22 +40,22 @@ TOL = 1e-2
 @defaults(Settings, **LQF, tol=TOL)
 def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Errors and passes along the weight decay, from zero and from λ0's solution."""
-    posed, validation = _posed(task, settings, seed)
-    first = posed.solve()
+    problem, validation = _problem(task, settings, seed)
+    first = problem.solve()
     told: list[dict[str, Any]] = []
     for factor in factors:
-        here = posed.scaled(factor)
+        here = problem.with_ridge(problem.ridge.scaled(factor))
         anew = first if factor == 1.0 else here.solve()
-        ways = {"scratch": anew, "finetuned": first if factor == 1.0 else here.solve(posed.body(first))}
-        outputs = {w: here.outputs(task.test, s) for w, s in ways.items()}
+        ways = {"scratch": anew, "finetuned": first if factor == 1.0 else here.solve(problem.body(first))}
+        outputs = {w: here.outputs(task.test, s.delta) for w, s in ways.items()}
         measured = {w: _measured(here, s, outputs[w], task, validation) for w, s in ways.items()}
         told.append({"factor": factor, **measured, "difference": _difference(outputs["finetuned"], outputs["scratch"])})
-    posed.release()
-    total = float(posed.problem.weights.sum())
+    problem.release()
+    total = problem.data.total_weight
     return {
-        "test_error": posed.error(task.test, first),
-        "weight_decay": posed.ridge.head / total,
-        "body_weight_decay": posed.ridge.body / total,
+        "test_error": problem.error(task.test, first),
+        "weight_decay": problem.ridge.head / total,
+        "body_weight_decay": problem.ridge.body / total,
         "validation": len(validation),
         "along": told,
         "residual": max(t[w]["residual"] for t in told for w in ("scratch", "finetuned")),
@@ -65,10 +66,11 @@ def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, A
 @defaults(Settings, **LQF, tol=TOL)
 def weight_decay_search(task: Task, *, far: float, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """The search by slopes of the validation loss, begun at ``far`` times leave-one-out's choice."""
-    posed, validation = _posed(task, settings, seed)
-    search = Search(posed.scaled(far), validation, posed.fit.settings.tol, posed.fit.settings.max_passes)
+    problem, validation = _problem(task, settings, seed)
+    start, limits = problem.with_ridge(problem.ridge.scaled(far)), problem.context.settings
+    search = Search(start, validation, limits.tol, limits.max_passes)
     tried = descend(search, low=1e-3 / far, high=10.0)
-    posed.release()
+    problem.release()
     best = min(tried, key=lambda t: t.loss)
     return {
         "validation": len(validation),
@@ -79,11 +81,11 @@ def weight_decay_search(task: Task, *, far: float, settings: dict[str, Any], see
     }
 
 
-def _posed(task: Task, settings: dict[str, Any], seed: int) -> tuple[Posed, Images]:
+def _problem(task: Task, settings: dict[str, Any], seed: int) -> tuple[TrainingProblem, Images]:
     lab, (images, validation) = task.lab, parted(task, seed)
     net = copy.deepcopy(lab.network(leaky=True))
     given = {"seed": seed, "tol": TOL, **settings}
-    return Posed.of(net, images, lab.preprocess, lab.device, progress=lab.progress, **given), validation
+    return lqf_problem(net, images, lab.preprocess, lab.device, progress=lab.progress, **given), validation
 
 
 def _difference(a: Tensor, b: Tensor) -> float:
@@ -91,10 +93,12 @@ def _difference(a: Tensor, b: Tensor) -> float:
     return float((a - b).norm() / b.norm())
 
 
-def _measured(posed: Posed, solution: Solution, outputs: Tensor, task: Task, validation: Images) -> dict[str, Any]:
+def _measured(
+    problem: TrainingProblem, solution: Solution, outputs: Tensor, task: Task, validation: Images
+) -> dict[str, Any]:
     return {
         "test_error": error_rate(outputs, torch.tensor(task.test.samples.labels)),
-        "validation_error": posed.error(validation, solution),
+        "validation_error": problem.error(validation, solution),
         "passes": solution.certificate.passes,
         "residual": solution.certificate.relative_residual,
     }

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess, with_views
-from lqf.fitting.fitted_model import Fitted
-from lqf.fitting.pipeline import Fit
+from lqf.fitting import Context, FittedModel, fit
 from lqf.linear.batch import usual_rows
 from lqf.linear.head_products import jvp
 from lqf.linear.inputs import Inputs
@@ -80,7 +79,7 @@ def _inputs(images: Images, preprocess: Preprocess, device: torch.device, body: 
 class Ours:
     """LQF as `lqf fit` does it: the exact solver, every choice by leave-one-out."""
 
-    fitted: Fitted
+    fitted: FittedModel
     device: torch.device
     seconds: float
     losses: tuple[float, ...] = ()
@@ -98,13 +97,14 @@ class Ours:
     ) -> Ours:
         """Solve; ``settings`` are those of `lqf.settings.Settings`, all of them with their defaults."""
         began = time.perf_counter()
-        fitted = Fit(Settings(**settings), backbone, images, preprocess, device, progress=progress).run()
+        context = Context(Settings(**settings), device, progress=progress)
+        fitted = fit(images, backbone, preprocess, context)
         return cls(fitted, device, time.perf_counter() - began)
 
     @property
     def report(self) -> dict[str, Any]:
         """What the fit did and chose."""
-        return self.fitted.report
+        return self.fitted.report.to_dict()
 
     def outputs(self, images: Images) -> Tensor:
         """Class scores (N, C), averaged over the views that the fit chose, on the CPU."""

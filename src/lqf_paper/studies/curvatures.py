@@ -27,7 +27,7 @@ from lqf_paper.methods.linear_training import damped
 from lqf_paper.runner.registry import defaults, work
 from lqf_paper.runner.workspace import Task
 from lqf_paper.studies.affine_norm import with_affine_norms
-from lqf_paper.studies.posed import LQF, Posed
+from lqf_paper.studies.problem import LQF, lqf_problem
 from lqf_paper.studies.spectrum import (
     Loss,
     Product,
@@ -72,11 +72,12 @@ def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any],
     """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P as in `lqf_paper.methods.linear`."""
     lab, part = task.lab, _some(task, images)
     net = copy.deepcopy(lab.network(leaky=True))
-    posed = Posed.of(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **{"seed": seed, **settings})
-    problem, s = posed.measured, posed.fit.settings
+    given = {"seed": seed, **settings}
+    training = lqf_problem(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **given)
+    problem, s = training.measured, training.context.settings
     how: dict[str, Any] = {"tol": TOL, "seed": seed, "progress": lab.progress}
     with matmul_precision(fast=True):
-        made = precondition(posed.problem, posed.pooled.features, draws=s.draws, seed=s.seed, progress=lab.progress)
+        made = precondition(training.quadratic, training.features, draws=s.draws, seed=s.seed, progress=lab.progress)
         rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
         return {
             "lqf": _plain(problem, k, how).to_dict(),

@@ -22,11 +22,10 @@ from torch import Tensor
 from lqf.analysis.responses import Responses
 from lqf.data import Images
 from lqf.errors import MissingDependency
+from lqf.fitting import TrainingProblem
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.targets import encode, error_rate
 from lqf.runtime.precision import matmul_precision
-from lqf.solvers.schur import SchurComplement
-from lqf_paper.studies.posed import Posed
 
 STRIDE, CLOSE, FLAT = 10.0, 0.3, 5e-3
 """Factor between weight decays while the slope keeps its sign; how well log λ is found after that; and the relative
@@ -63,13 +62,13 @@ class Search:
     """Solutions of one problem along its weight decay, each from where the last one ended.
 
     Attributes:
-        posed: the problem at e^τ = 1.
+        problem: at e^τ = 1.
         validation: labelled images that it is not trained on.
         tol: relative residual of all solves.
         max_products: of the solve for a slope.
     """
 
-    posed: Posed
+    problem: TrainingProblem
     validation: Images
     tol: float = 1e-2
     max_products: int = 100
@@ -78,35 +77,34 @@ class Search:
 
     def at(self, scale: float) -> Tried:
         """Loss and slope at e^τ = ``scale``."""
-        posed = self.posed.scaled(scale)
-        solution = posed.solve(self._start, tol=self.tol)
-        self._start = posed.body(solution)
-        outputs = posed.outputs(self.validation, solution)
+        problem = self.problem.with_ridge(self.problem.ridge.scaled(scale))
+        solution = problem.solve(self._start, tol=self.tol)
+        self._start = problem.body(solution)
+        outputs = problem.outputs(self.validation, solution.delta)
         labels = torch.tensor(self.validation.samples.labels)
-        targets = encode(labels, len(self.validation.samples.classes), posed.fit.settings.alpha)
+        targets = encode(labels, len(self.validation.samples.classes), problem.context.settings.alpha)
         gap = outputs - targets.to(outputs)
         proof = solution.certificate
-        slope, worst = self._slope(posed, solution.delta, gap / len(gap))
+        slope, worst = self._slope(problem, solution.delta, gap / len(gap))
         loss, error = float(gap.square().sum() / 2 / len(gap)), error_rate(outputs, labels)
         found = Tried(scale, loss, slope, error, proof.passes, proof.relative_residual, worst)
         self.tried.append(found)
         return found
 
-    def _slope(self, posed: Posed, delta: Tensor, u: Tensor) -> tuple[float, float]:
+    def _slope(self, problem: TrainingProblem, delta: Tensor, u: Tensor) -> tuple[float, float]:
         """−⟨P, e⟩ for the derivative u (N, C) of V by the validation outputs, and the residual of its solve."""
-        problem, v = posed.measured, self.validation.n_views
-        curvature = posed.curvature  # before activations take the memory
-        schur = SchurComplement(problem, posed.pooled.features, posed.pooled.head.ridge, posed.fast, tf32=False)
-        responses = Responses(schur, curvature, self.tol, self.max_products, posed.fit.progress, REDUCTION)
+        v, progress = self.validation.n_views, problem.context.progress
+        curvature = problem.curvature  # before activations take the memory
+        responses = Responses(problem.schur(fast=True), curvature, self.tol, self.max_products, progress, REDUCTION)
         with matmul_precision(fast=False):
-            p, worst = responses.of(self._side, (u / v).repeat_interleave(v, 0)[None])
-            e = problem.residuals(delta).double()
+            p, worst = responses.of(self._asked, (u / v).repeat_interleave(v, 0)[None])
+            e = problem.measured.residuals(delta).double()
         return -float((p[0].to(e) * e).sum()), worst
 
     @cached_property
-    def _side(self) -> EncodedInputs:
+    def _asked(self) -> EncodedInputs:
         """The validation images with their features, which no weight decay changes."""
-        return self.posed.side(self.validation)
+        return self.problem.encode(self.validation)
 
 
 def descend(

@@ -21,7 +21,7 @@ from lqf.training.network import Network
 from lqf_paper.methods.models import error
 from lqf_paper.runner.registry import defaults, work
 from lqf_paper.runner.workspace import Task
-from lqf_paper.studies.posed import LQF, Posed
+from lqf_paper.studies.problem import LQF, lqf_problem
 
 
 def arrivals(labels: np.ndarray, steps: int, seed: int = 0) -> list[np.ndarray]:
@@ -57,11 +57,11 @@ def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 
 def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> tuple[dict[str, Any], Tensor]:
     """One step of LQF, and the body it ends with; nothing else of it stays in memory."""
     lab, net = now.lab, copy.deepcopy(now.lab.network(leaky=True))
-    posed = Posed.of(net, now.train, lab.preprocess, lab.device, progress=lab.progress, **settings)
-    cold = posed.solve()
-    warm = cold if start is None else posed.solve(start)
-    outputs, others = (posed.outputs(now.test, s) for s in (warm, cold))
-    told = {
+    problem = lqf_problem(net, now.train, lab.preprocess, lab.device, progress=lab.progress, **settings)
+    cold = problem.solve()
+    warm = cold if start is None else problem.solve(start)
+    outputs, others = (problem.outputs(now.test, s.delta) for s in (warm, cold))
+    found = {
         "n": len(now.train),
         "test_error": error_rate(outputs, torch.tensor(now.test.samples.labels)),
         "passes": warm.certificate.passes,
@@ -69,8 +69,8 @@ def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> t
         "residual": max(s.certificate.relative_residual for s in (warm, cold)),
         "difference": float((outputs - others).norm() / others.norm()),
     }
-    posed.release()
-    return told, posed.body(warm)
+    problem.release()
+    return found, problem.body(warm)
 
 
 @work("online nlft", version=2)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -19,19 +20,19 @@ from torch import Tensor
 from lqf.analysis import Analysis, Information, Queries
 from lqf.analysis.curve import kept
 from lqf.analysis.elimination import STEPS
-from lqf.analysis.leverages import AVERAGED, TRACE_PROBES, Surrogate
+from lqf.analysis.leverages import AVERAGED, TRACE_PROBES, Leverages
 from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
 from lqf.data import Images, with_views
+from lqf.fitting import Context, TrainingProblem
 from lqf.linear.targets import error_rate
 from lqf.runtime.precision import matmul_precision
-from lqf.settings import Settings
 from lqf.solvers.pcg import REDUCTION
 from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
 from lqf_paper.methods.exact import Ours
 from lqf_paper.runner.workspace import Task
-from lqf_paper.studies.posed import LQF, Posed
+from lqf_paper.studies.problem import LQF, lqf_problem
 
 TOL = 1e-2
 """Relative residual of every solution here, measured by exact passes."""
@@ -81,10 +82,11 @@ def removal(task: Task, images: Images, solver: str, settings: dict[str, Any]) -
     given = {**FITTED, "solver": solver, **settings}
     if solver == "dense":
         model = Ours.fit(net, images, lab.preprocess, device=lab.device, progress=lab.progress, **given)
-        analysis = Analysis.of(model.fitted, images, Settings(**given), lab.device, progress=lab.progress)
+        context = Context(model.fitted.settings, lab.device, progress=lab.progress)
+        analysis = Analysis.of(model.fitted, images, context)
         return ByKernels(analysis, Queries.of(with_views(task.test, model.fitted.preprocess)))
-    posed = Posed.of(net, images, lab.preprocess, lab.device, progress=lab.progress, **given)
-    return BySolves(posed, task.test)
+    problem = lqf_problem(net, images, lab.preprocess, lab.device, progress=lab.progress, **given)
+    return BySolves(problem, task.test)
 
 
 @dataclass(eq=False)
@@ -93,7 +95,7 @@ class ByKernels:
 
     analysis: Analysis
     test: Queries
-    _queries: dict[int, Queries] = field(default_factory=dict)
+    _queries: WeakKeyDictionary[Images, Queries] = field(default_factory=WeakKeyDictionary)
 
     @property
     def units(self) -> Units:
@@ -119,10 +121,10 @@ class ByKernels:
 
     def _seen(self, validation: Images) -> Queries:
         """The same object for the same images: their kernel is made once."""
-        if id(validation) not in self._queries:
-            made = Queries.of(with_views(validation, self.analysis.rebuilt.fit.preprocess))
-            self._queries[id(validation)] = made
-        return self._queries[id(validation)]
+        if validation not in self._queries:
+            seen = with_views(validation, self.analysis.problem.data.preprocess)
+            self._queries[validation] = Queries.of(seen)
+        return self._queries[validation]
 
 
 @dataclass(eq=False)
@@ -130,46 +132,46 @@ class BySolves:
     """By conjugate gradients with fast products.
 
     Attributes:
-        posed: the problem of all images.
+        problem: of all images.
         test: labelled images.
         worst: the largest relative residual of a solution so far.
         passes: over the training images, of all solutions so far.
     """
 
-    posed: Posed
+    problem: TrainingProblem
     test: Images
     worst: float = 0.0
     passes: int = 0
-    _cross: dict[int, Tensor] = field(default_factory=dict)
+    _cross: WeakKeyDictionary[Images, Tensor] = field(default_factory=WeakKeyDictionary)
 
     @cached_property
     def units(self) -> Units:
         """The images."""
-        return Units.of(self.posed.fit.images.samples.ids)
+        return Units.of(self.problem.data.images.samples.ids)
 
     @cached_property
     def whole(self) -> Solution:
         """Of all images."""
-        return self._solved(self.posed, None)
+        return self._solved(self.problem, None)
 
     def information(self, validation: Images) -> Information:
         """By the kernel averaged over the outputs."""
         cross = self._kernel(validation)
-        values = self._surrogate.information(self._e, self.units, cross)
-        return Information(values, None, self.units, "estimated", AVERAGED)
+        values = self._leverages.information(self._e, self.units, cross)
+        return Information(values, "estimated", AVERAGED, units=self.units)
 
     def leaving(self, validation: Images, *, most: bool) -> Tensor:
         """Estimated, by the kernel averaged over the outputs."""
         cross = self._kernel(validation)
-        return self._surrogate.leaving(self._e, self.units, cross, most=most, steps=STEPS)
+        return self._leverages.leaving(self._e, self.units, cross, most=most, steps=STEPS)
 
     def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
         """By solutions, each from where the last one ended."""
-        out, start = [], self.posed.body(self.whole)
+        out, start = [], self.problem.body(self.whole)
         for share in shares:
-            part, solution = self.posed, self.whole
+            part, solution = self.problem, self.whole
             if share > 0:
-                part = self.posed.among(kept(self.units, order, share))
+                part = self.problem.among(kept(self.units, order, share))
                 solution = self._solved(part, start)
             start = part.body(solution)
             out.append(part.error(self.test, solution))
@@ -181,27 +183,27 @@ class BySolves:
 
     def _kernel(self, validation: Images) -> Tensor:
         """With the training rows; made once, and before activations take the memory."""
-        if id(validation) not in self._cross:
-            self._cross[id(validation)] = self.posed.averaged_cross(validation)
-        return self._cross[id(validation)]
+        if validation not in self._cross:
+            self._cross[validation] = self.problem.averaged_cross(self.problem.encode(validation))
+        return self._cross[validation]
 
     @cached_property
     def _e(self) -> Tensor:
         """(n, C) residuals of the whole."""
         with matmul_precision(fast=False):
-            return self.posed.measured.residuals(self.whole.delta).double()
+            return self.problem.measured.residuals(self.whole.delta).double()
 
     @cached_property
-    def _surrogate(self) -> Surrogate:
-        posed = self.posed
-        curvature = posed.curvature  # before activations take the memory
-        schur = SchurComplement(posed.fast, posed.pooled.features, posed.pooled.head.ridge, tf32=False)
-        solves = Responses(schur, curvature, PROBE_TOL, PROBE_PRODUCTS, posed.fit.progress, REDUCTION)
-        averaged = posed.averaged.factorise(posed.ridge.body / posed.ridge.head)
-        return Surrogate(solves, averaged, posed.fit.settings.seed)
+    def _leverages(self) -> Leverages:
+        problem, progress = self.problem, self.problem.context.progress
+        curvature = problem.curvature  # before activations take the memory
+        schur = SchurComplement(problem.fast, problem.features, problem.head.ridge, tf32=False)
+        solves = Responses(schur, curvature, PROBE_TOL, PROBE_PRODUCTS, progress, REDUCTION)
+        averaged = problem.averaged.factorise(problem.ridge.body / problem.ridge.head)
+        return Leverages(solves, averaged, problem.context.settings.seed)
 
-    def _solved(self, posed: Posed, start: Tensor | None) -> Solution:
-        solution = posed.solve(start)
+    def _solved(self, problem: TrainingProblem, start: Tensor | None) -> Solution:
+        solution = problem.solve(start)
         self.worst = max(self.worst, solution.certificate.relative_residual)
         self.passes += solution.certificate.passes
         return solution

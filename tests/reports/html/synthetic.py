@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from lqf.analysis.audit import Audit
+from lqf.analysis.audit.audit import Audit
 from lqf.analysis.audit.duplicates import near_duplicates
 from lqf.analysis.audit.informative import by_information
 from lqf.analysis.audit.labels import confusions, suspects
@@ -17,12 +17,16 @@ from lqf.data.sources import PictureSource
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import measure
-from lqf.fitting.fitted_model import Fitted, TrainingTable
+from lqf.fitting import FittedModel, TrainingTable
+from lqf.fitting.report import FitReport
+from lqf.linear.problem import Ridge
 from lqf.linear.targets import decide
 from lqf.reports.evaluation import Tested
 from lqf.reports.explanation import Explanation, Push
 from lqf.reports.html.report import report_page
 from lqf.reports.shift import Shift
+from lqf.settings import Settings
+from lqf.solvers.solution import Step
 
 LEVEL = {"level": "exact", "note": "the linearisation point held fixed"}
 
@@ -41,40 +45,46 @@ def _outputs(labels: np.ndarray, n_classes: int, skill: float, rng: np.random.Ge
     return torch.tensor(f[:, 1:] - f[:, :1] if n_classes == 2 else f)
 
 
-def _report(n: int, classes: tuple[str, ...], loo: LeaveOneOut) -> dict[str, Any]:
+def _report(n: int, classes: tuple[str, ...], loo: LeaveOneOut) -> FitReport:
     decays = [10.0**k for k in range(-3, 4)]
     tried = [{"weight_decay": d, "loo_error": 0.1 + 0.01 * abs(k), "loss": 0.5} for k, d in enumerate(decays)]
-    return {
-        "n": n,
-        "classes": list(classes),
-        "backbone": "efficientnet_lite0",
-        "plan": "pcg: 1.2 GB, about 40 s",
-        "point": "crossfit",
-        "pooling": "bilinear",
-        "views": "flip",
-        "choices": [
-            {
-                "what": "pooling",
-                "kept": "bilinear",
-                "tried": {"avg": {"loo_error": 0.2, "loss": 0.6}, "bilinear": {"loo_error": 0.1, "loss": None}},
-            },
+    pooling = {"avg": {"loo_error": 0.2, "loss": 0.6}, "bilinear": {"loo_error": 0.1, "loss": None}}
+    return FitReport(
+        n=n,
+        classes=classes,
+        backbone="efficientnet_lite0",
+        plan="pcg: 1.2 GB, about 40 s",
+        point="crossfit",
+        form="centred",
+        pooling="bilinear",
+        views="flip",
+        moved=None,
+        choices=(
+            {"what": "pooling", "kept": "bilinear", "tried": pooling},
             {"what": "weight decay (head)", "kept": 1.0, "tried": tried},
-        ],
-        "solver": "pcg",
-        "level": "solved",
-        "weight_decay": 1.0,
-        "body_weight_decay": 2.0,
-        "relative_residual": 1.3e-2,
-        "passes": 12,
-        "converged": True,
-        "certificate": "reached the tolerance 2.0e-02: relative residual 1.3e-02 after 12 passes over the data",
-        "history": [{"passes": k, "seconds": k, "residual": None if k % 3 == 1 else 0.5**k} for k in range(1, 13)],
-        "unknowns": 3_400_000,
-        "device": "cpu",
-        "skipped": [],
-        "seconds": 41.0,
-        "loo_error": loo.error,
-    }
+        ),
+        solver="pcg",
+        level="solved",
+        ridge=Ridge(n, 2.0 * n),
+        weight_decay=1.0,
+        body_weight_decay=2.0,
+        relative_residual=1.3e-2,
+        passes=12,
+        converged=True,
+        certificate="reached the tolerance 2.0e-02: relative residual 1.3e-02 after 12 passes over the data",
+        history=tuple(Step(k, k, None if k % 3 == 1 else 0.5**k) for k in range(1, 13)),
+        unknowns=3_400_000,
+        loo_error=loo.error,
+        loo_standard_error=loo.standard_error,
+        loo_level=loo.level,
+        loo_note=loo.note,
+        head_loo_error=0.1,
+        point_ridge=1.0,
+        device="cpu",
+        processes=1,
+        skipped=(),
+        seconds=41.0,
+    )
 
 
 def _explanation(query: int, samples: Samples, n_train: int) -> Explanation:
@@ -87,11 +97,12 @@ def page(n: int, classes: tuple[str, ...], *, n_test: int = 0, name: str = "synt
     """A report on n training images; with n_test, on a test set from another distribution."""
     rng, train = np.random.default_rng(0), _samples(n, classes, "train")
     outputs = _outputs(train.labels, len(classes), 2.5, rng)
-    loo = LeaveOneOut(outputs, torch.tensor(train.labels), torch.ones(n), "estimated", "by refits")
+    labels = torch.tensor(train.labels)
+    loo = LeaveOneOut(outputs, "estimated", "by refits", labels=labels, weights=torch.ones(n))
     table = TrainingTable(train.ids, train.labels, train.weights, None, tuple(map(str, range(n))))
-    fitted = Fitted(
+    fitted = FittedModel(
         None, Preprocess(size=96), classes, 15.0, 0.0, torch.zeros(1, 1), torch.zeros(1, 1), "all", torch.zeros(0),
-        1.0, table, loo, _report(n, classes, loo),
+        1.0, table, loo, _report(n, classes, loo), Settings(),
     )  # fmt: skip  # type: ignore[arg-type]
     audit = Audit(
         suspects=suspects(fitted, loo),

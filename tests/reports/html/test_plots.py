@@ -8,6 +8,7 @@ import pytest
 from lqf.evaluation.metrics import calibration_error, reliability, standard_error
 from lqf.reports.html import plots
 from lqf.reports.html.tables import WHOLE, class_table, confused_pairs, confusion_matrix
+from lqf.solvers.solution import Step
 
 
 def _inside(plot):
@@ -48,11 +49,11 @@ def test_decay_plot(errors):
 
 
 def test_residual_plot_needs_two_measurements():
-    step = {"passes": 1, "seconds": 1.0, "residual": 0.3}
+    step = Step(1, 1.0, 0.3)
     assert plots.residual_plot([]) is None
     assert plots.residual_plot([step]) is None
-    assert plots.residual_plot([step, step | {"passes": 2, "residual": None}]) is None
-    plot = plots.residual_plot([step, step | {"passes": 9, "residual": 2e-7}])
+    assert plots.residual_plot([step, Step(2, 1.0, None)]) is None
+    plot = plots.residual_plot([step, Step(9, 1.0, 2e-7)])
     _inside(plot)
     assert {t["label"] for t in plot["y_ticks"]} & {"10⁻⁶", "10⁻⁴", "10⁻³"}
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -82,10 +83,11 @@ def test_sections_follow_what_is_known():
 @pytest.mark.parametrize(("views", "advised"), [("none", True), ("flip", True), ("five", False), ("resized", False)])
 def test_crops_are_advised_against_another_distribution_where_there_are_none(views: str, advised: bool) -> None:
     shift = Shift(0.93, 0.01, np.zeros(3), np.ones(3))
-    said = words.warning({"n": 1000, "views": views}, 0.02, {"n": 600, "error": 0.12}, shift)
+    fit = SimpleNamespace(n=1000, views=views)
+    said = words.warning(fit, 0.02, {"n": 600, "error": 0.12}, shift)
     assert said is not None
     assert ("--views resized" in said["text"]) is advised
-    alike = words.warning({"n": 1000, "views": views}, 0.02, {"n": 600, "error": 0.12}, None)
+    alike = words.warning(fit, 0.02, {"n": 600, "error": 0.12}, None)
     assert alike is not None
     assert "--views" not in alike["text"]
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lqf.analysis.analysis import Analysis
 from lqf.analysis.audit import duplicates, informative, labels
 from lqf.data import Samples
-
-if TYPE_CHECKING:
-    from lqf.analysis import Analysis
-    from lqf.estimator import LQFClassifier
 
 Rows = list[dict[str, Any]]
 
@@ -65,31 +62,26 @@ class Audit:
         }
 
 
-def audit(model: LQFClassifier, analysis: Analysis, *, similar: float = duplicates.LEAST) -> Audit:
+def audit(analysis: Analysis, *, similar: float = duplicates.LEAST) -> Audit:
     """Everything at once.
 
     Args:
-        model: fitted.
-        analysis: its training problem, opened again.
+        analysis: a model's training problem, opened again.
         similar: least cosine of near-duplicates.
     """
-    fitted, loo = model.fitted_, analysis.known_leave_one_out()
+    model, loo = analysis.model, analysis.known_leave_one_out()
     information, similarity = analysis.information(), analysis.similarity()
     pairs = similarity.pairs(least=similar, most=duplicates.MOST)
-    levels = {
-        "leave_one_out": (loo.level, loo.note),
-        "information": (information.level, information.note),
-        "similarity": (similarity.level, similarity.note),
-    }
+    answers = {"leave_one_out": loo, "information": information, "similarity": similarity}
     return Audit(
-        suspects=labels.suspects(fitted, loo),
-        duplicates=duplicates.near_duplicates(fitted, pairs),
-        information=informative.by_information(fitted, information.samples()),
-        confusions=labels.confusions(fitted, loo),
-        classes=fitted.classes,
+        suspects=labels.suspects(model, loo),
+        duplicates=duplicates.near_duplicates(model, pairs),
+        information=informative.by_information(model, information.samples()),
+        confusions=labels.confusions(model, loo),
+        classes=model.classes,
         samples=analysis.images.samples,
         loo_error=loo.error,
-        levels={name: {"level": level, "note": note} for name, (level, note) in levels.items()},
+        levels={name: {"level": a.level, "note": a.note} for name, a in answers.items()},
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lqf.fitting.fitted_model import Fitted
+from lqf.fitting import FittedModel
 
 COLUMNS = ("similarity", "id", "other", "label", "other_label", "same_file")
 LEAST = 0.9
@@ -14,9 +14,9 @@ MOST = 1000
 """Pairs that are listed; a folder full of copies has more than anybody reads."""
 
 
-def near_duplicates(fitted: Fitted, pairs: Iterable[tuple[int, int, float]]) -> list[dict[str, Any]]:
+def near_duplicates(model: FittedModel, pairs: Iterable[tuple[int, int, float]]) -> list[dict[str, Any]]:
     """Rows of pairs (i, j, cosine): names, labels, and whether both are the same file, byte for byte."""
-    train, rows = fitted.train, []
+    train, rows = model.train, []
     for i, j, similarity in pairs:
         rows.append(
             {
@@ -25,8 +25,8 @@ def near_duplicates(fitted: Fitted, pairs: Iterable[tuple[int, int, float]]) -> 
                 "id": train.ids[i],
                 "other_index": j,
                 "other": train.ids[j],
-                "label": fitted.classes[train.labels[i]],
-                "other_label": fitted.classes[train.labels[j]],
+                "label": model.classes[train.labels[i]],
+                "other_label": model.classes[train.labels[j]],
                 "same_file": train.hashes[i] == train.hashes[j],
             }
         )

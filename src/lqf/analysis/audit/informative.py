@@ -6,20 +6,20 @@ from typing import Any
 
 from torch import Tensor
 
-from lqf.fitting.fitted_model import Fitted
+from lqf.fitting import FittedModel
 
 COLUMNS = ("rank", "id", "label", "information", "rank_in_class", "of_class")
 
 
-def by_information(fitted: Fitted, values: Tensor) -> list[dict[str, Any]]:
+def by_information(model: FittedModel, values: Tensor) -> list[dict[str, Any]]:
     """Every training sample, the most informative first, with its place among its class.
 
     Args:
-        fitted: the model.
+        model: fitted.
         values: (N,) F-SI of every sample.
     """
-    train = fitted.train
-    sizes, seen = [0] * len(fitted.classes), [0] * len(fitted.classes)
+    train = model.train
+    sizes, seen = [0] * len(model.classes), [0] * len(model.classes)
     for y in train.labels.tolist():
         sizes[y] += 1
     rows = []
@@ -31,7 +31,7 @@ def by_information(fitted: Fitted, values: Tensor) -> list[dict[str, Any]]:
                 "rank": rank,
                 "index": i,
                 "id": train.ids[i],
-                "label": fitted.classes[y],
+                "label": model.classes[y],
                 "information": float(values[i]),
                 "rank_in_class": seen[y],
                 "of_class": sizes[y],

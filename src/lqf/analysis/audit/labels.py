@@ -19,27 +19,27 @@ from torch import Tensor
 
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.fitted_model import Fitted
+from lqf.fitting import FittedModel
 from lqf.linear.targets import logits
 
 SUSPECT_COLUMNS = ("rank", "id", "label", "predicted", "margin", "label_probability", "predicted_probability")
 CONFUSION_COLUMNS = ("label", "predicted", "n", "share")
 
 
-def suspects(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
+def suspects(model: FittedModel, loo: LeaveOneOut) -> list[dict[str, Any]]:
     """Every training sample, the most suspicious label first."""
-    margin, predicted = soft_margin(fitted, loo), loo.predicted
-    p = probabilities(loo.outputs, fitted.beta)
+    margin, predicted = soft_margin(model, loo), loo.predicted
+    p = probabilities(loo.outputs, model.beta)
     rows = []
     for rank, i in enumerate(margin.argsort(descending=True, stable=True).tolist(), 1):
-        y, k = int(fitted.train.labels[i]), int(predicted[i])
+        y, k = int(model.train.labels[i]), int(predicted[i])
         rows.append(
             {
                 "rank": rank,
                 "index": i,
-                "id": fitted.train.ids[i],
-                "label": fitted.classes[y],
-                "predicted": fitted.classes[k],
+                "id": model.train.ids[i],
+                "label": model.classes[y],
+                "predicted": model.classes[k],
                 "margin": float(margin[i]),
                 "label_probability": float(p[i, y]),
                 "predicted_probability": float(p[i, k]),
@@ -48,21 +48,21 @@ def suspects(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
     return rows
 
 
-def soft_margin(fitted: Fitted, loo: LeaveOneOut) -> Tensor:
+def soft_margin(model: FittedModel, loo: LeaveOneOut) -> Tensor:
     """(N,) how strongly the other samples contradict each label."""
-    scores = fitted.beta * logits(loo.outputs.double())
+    scores = model.beta * logits(loo.outputs.double())
     own = loo.labels[:, None].to(scores.device)
     others = scores.scatter(1, own, -torch.inf).logsumexp(1)
-    return ((others - scores.gather(1, own)[:, 0]) / fitted.beta).cpu()
+    return ((others - scores.gather(1, own)[:, 0]) / model.beta).cpu()
 
 
-def confusions(fitted: Fitted, loo: LeaveOneOut) -> list[dict[str, Any]]:
+def confusions(model: FittedModel, loo: LeaveOneOut) -> list[dict[str, Any]]:
     """Which class is taken for which in leave-one-out, how often, for which share of it; most frequent first."""
-    labels, predicted = fitted.train.labels.tolist(), loo.predicted.tolist()
+    labels, predicted = model.train.labels.tolist(), loo.predicted.tolist()
     of_class = Counter(labels)
     pairs = Counter((a, b) for a, b in zip(labels, predicted, strict=True) if a != b)
     ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], -pair[1] / of_class[pair[0][0]], pair[0]))
     return [
-        {"label": fitted.classes[a], "predicted": fitted.classes[b], "n": n, "share": n / of_class[a]}
+        {"label": model.classes[a], "predicted": model.classes[b], "n": n, "share": n / of_class[a]}
         for (a, b), n in ordered
     ]

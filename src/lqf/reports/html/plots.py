@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lqf.evaluation.metrics import standard_error
+from lqf.solvers.solution import Step
 
 WIDTH, HEIGHT = 360, 260
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40
@@ -100,9 +101,9 @@ def reliability_plot(sets: Sequence[tuple[str, str, Sequence[dict[str, float]]]]
     return frame(x, y, "confidence in %", "right answers in %", marks)
 
 
-def residual_plot(history: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def residual_plot(history: Sequence[Step]) -> dict[str, Any] | None:
     """Relative residual over passes, by powers of ten; None where there are not two measurements."""
-    steps = [(s["passes"], s["residual"]) for s in history if s.get("residual")]
+    steps = [(s.passes, s.residual) for s in history if s.residual]
     if len(steps) < 2 or steps[0][0] == steps[-1][0]:
         return None
     values = [r for _, r in steps]

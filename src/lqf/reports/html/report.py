@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import lqf
-from lqf.analysis.audit import Audit
+from lqf.analysis.audit.audit import Audit
 from lqf.analysis.audit.informative import ends_of_classes
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
+from lqf.fitting import FittedModel
+from lqf.fitting.report import FitReport
 from lqf.reports.evaluation import Tested
 from lqf.reports.explanation import Explanation
 from lqf.reports.html import plots, tables, words
@@ -22,15 +25,12 @@ from lqf.reports.html.environment import number, percent, render
 from lqf.reports.html.gallery import Gallery
 from lqf.reports.shift import Shift
 
-if TYPE_CHECKING:
-    from lqf.fitting.fitted_model import Fitted
-
 MOST_SUSPECTS, MOST_PAIRS, MOST_CLASSES, EACH = 24, 9, 8, 4
 """Pictures of a page: suspicious labels, pairs of copies, classes with informative images, images of each kind."""
 
 
 def report_page(
-    fitted: Fitted,
+    fitted: FittedModel,
     loo: LeaveOneOut,
     audit: Audit,
     *,
@@ -56,7 +56,7 @@ def report_page(
     result = None if test is None else test.result
     train_pictures = Gallery(audit.samples)
     calibration, sets, quality = _calibration(fitted, loo, test)
-    far = words.far_above(loo.error, fit["n"], result)
+    far = words.far_above(loo.error, fit.n, result)
     judged = (labels, guessed) if test is None else (test.labels, test.predicted)
     return render(
         "report.html.jinja",
@@ -77,43 +77,43 @@ def report_page(
         duplicates=_duplicates(audit, train_pictures),
         ends=_ends(audit, train_pictures),
         cases=_cases(cases, test, train_pictures),
-        poolings=_poolings(fit["choices"]),
-        decays=_decays(fit["choices"]),
-        residuals=plots.residual_plot(fit["history"]),
+        poolings=_poolings(fit.choices),
+        decays=_decays(fit.choices),
+        residuals=plots.residual_plot(fit.history),
         facts=_facts(fitted),
         notes=" ".join(_notes(audit)),
         words={
             "lead": words.lead(fit),
             "warning": words.warning(fit, loo.error, result, shift),
-            "errors": words.errors(loo.error, fit["n"], loo.level, loo.note, result),
+            "errors": words.errors(loo.error, fit.n, loo.level, loo.note, result),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),
             "labels": words.labels(audit),
             "duplicates": words.duplicates(audit),
             "information": words.information(),
             "cases": words.cases(),
-            "chosen": words.chosen(fit["choices"]),
+            "chosen": words.chosen(fit.choices),
             "certificate": _certificate(fit),
         },
     )
 
 
-def _figures(fit: dict[str, Any], loo: LeaveOneOut, audit: Audit, test: dict[str, Any] | None) -> list[dict[str, str]]:
+def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any] | None) -> list[dict[str, str]]:
     figures = []
     if test is not None:
         of = f"{test['n']:,} test images"
         figures.append({"name": "test error", "value": percent(test["error"]), "note": of})
     exact = {"exact": "exact", "solved": "solved", "estimated": "estimated"}[loo.level]
     figures += [
-        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit['n']:,} images, {exact}"},
+        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {exact}"},
         {"name": "contradicted labels", "value": f"{len(audit.contradicted):,}", "note": "by leave-one-out"},
-        {"name": "relative residual", "value": number(fit["relative_residual"]), "note": f"solver {fit['solver']}"},
+        {"name": "relative residual", "value": number(fit.relative_residual), "note": f"solver {fit.solver}"},
     ]
     return figures
 
 
 def _calibration(
-    fitted: Fitted, loo: LeaveOneOut, test: Tested | None
+    fitted: FittedModel, loo: LeaveOneOut, test: Tested | None
 ) -> tuple[dict[str, Any], list[dict[str, str]], tuple[float | None, str]]:
     """The plot, its legend, and the calibration error with what it was measured on."""
     p = probabilities(loo.outputs, fitted.beta).numpy()
@@ -233,7 +233,7 @@ def case_view(explanation: Explanation, query_pictures: Gallery, train_pictures:
     return view
 
 
-def _poolings(choices: list[dict[str, Any]]) -> dict[str, Any] | None:
+def _poolings(choices: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     for choice in choices:
         if isinstance(choice["tried"], dict):
             rows = [{"name": k, "kept": k == choice["kept"], **t} for k, t in choice["tried"].items()]
@@ -241,7 +241,7 @@ def _poolings(choices: list[dict[str, Any]]) -> dict[str, Any] | None:
     return None
 
 
-def _decays(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _decays(choices: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"what": c["what"], "kept": c["kept"], "plot": plots.decay_plot(c)}
         for c in choices
@@ -249,25 +249,25 @@ def _decays(choices: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _certificate(fit: dict[str, Any]) -> str:
-    text: str = fit["certificate"]
+def _certificate(fit: FitReport) -> str:
+    text: str = fit.certificate
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _facts(fitted: Fitted) -> list[dict[str, str]]:
+def _facts(fitted: FittedModel) -> list[dict[str, str]]:
     fit = fitted.report
-    decay = number(fit["weight_decay"])
-    if fit["body_weight_decay"] not in (None, fit["weight_decay"]):
-        decay = f"{decay} (head), {number(fit['body_weight_decay'])} (body)"
+    decay = number(fit.weight_decay)
+    if fit.body_weight_decay not in (None, fit.weight_decay):
+        decay = f"{decay} (head), {number(fit.body_weight_decay)} (body)"
     pairs = {
-        "solver": fit["plan"],
-        "unknowns": f"{fit['unknowns']:,}",
-        "linearisation point": fit["point"] or "none (the head alone)",
+        "solver": fit.plan,
+        "unknowns": f"{fit.unknowns:,}",
+        "linearisation point": fit.point or "none (the head alone)",
         "weight decay": decay,
         "input": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
         + (f", {fitted.preprocess.n_views} views" if fitted.preprocess.n_views > 1 else ""),
-        "skipped images": f"{len(fit['skipped']):,}" if fit["skipped"] else "",
-        "time": f"{fit['seconds']:.1f} s on {fit['device']}",
+        "skipped images": f"{len(fit.skipped):,}" if fit.skipped else "",
+        "time": f"{fit.seconds:.1f} s on {fit.device}",
     }
     return [{"name": name, "value": value} for name, value in pairs.items() if value]
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lqf.analysis.audit import Audit
+from lqf.analysis.audit.audit import Audit
 from lqf.evaluation.metrics import standard_error
+from lqf.fitting.report import FitReport
 from lqf.reports.html.environment import percent
 from lqf.reports.shift import Shift
 from lqf.utils.text import counted
@@ -16,11 +17,11 @@ FAR = 0.02
 """A difference of errors that matters, beside being more than chance."""
 
 
-def lead(fit: Mapping[str, Any]) -> str:
+def lead(fit: FitReport) -> str:
     """What was fitted on what."""
-    pooling = {"avg": "average pooling", "bilinear": "bilinear pooling"}.get(fit["pooling"], "its own pooling")
-    images, classes = counted(fit["n"], "image"), counted(len(fit["classes"]), "class")
-    return f"{fit['backbone']} with {pooling}, fitted to {images} of {classes} by solving one convex quadratic problem."
+    pooling = {"avg": "average pooling", "bilinear": "bilinear pooling"}.get(fit.pooling, "its own pooling")
+    images, classes = counted(fit.n, "image"), counted(len(fit.classes), "class")
+    return f"{fit.backbone} with {pooling}, fitted to {images} of {classes} by solving one convex quadratic problem."
 
 
 def errors(loo: float, n: int, level: str, note: str, test: Mapping[str, Any] | None) -> str:
@@ -49,11 +50,9 @@ def far_above(loo: float, n: int, test: Mapping[str, Any] | None) -> bool:
     return test["error"] - loo > max(3 * chance, FAR)
 
 
-def warning(
-    fit: Mapping[str, Any], loo: float, test: Mapping[str, Any] | None, shift: Shift | None
-) -> dict[str, str] | None:
+def warning(fit: FitReport, loo: float, test: Mapping[str, Any] | None, shift: Shift | None) -> dict[str, str] | None:
     """Said at the top where the test error is far above leave-one-out: the likely reason, and what to do."""
-    if not far_above(loo, fit["n"], test):
+    if not far_above(loo, fit.n, test):
         return None
     assert test is not None
     gap = f"Leave-one-out promised {percent(loo)}, the test set gives {percent(test['error'])}: more than chance."
@@ -63,7 +62,7 @@ def warning(
             "sample), so both numbers can be right, each for images like its own. Which kind will the model see? For "
             "images like the test set, add some of them to the training set."
         )
-        if fit.get("views", "none") in ("none", "flip"):
+        if fit.views in ("none", "flip"):
             text += " Without any, try --views resized: crops bind a model less to how its images are framed."
         return {"title": "The test set comes from another distribution.", "text": text}
     text = (

@@ -1,0 +1,136 @@
+"""A backbone at work on a training set: its rows on the device, its features, and faster passes through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from lqf.backbones import Backbone
+from lqf.backbones.bilinear_pool import ChannelMoment
+from lqf.fast.engine import Engine
+from lqf.fitting.context import Context
+from lqf.fitting.training_set import TrainingSet
+from lqf.linear.batch import CPU_ROWS, rows_that_fit
+from lqf.linear.inputs import Inputs
+from lqf.linear.linearize import Linearization, linearized_body
+from lqf.linear.sweep import sweep
+from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """Images -> features z, by a backbone that is linearised from a stage on.
+
+    Attributes:
+        data: the training set.
+        backbone: the network, on the CPU or on the device.
+        shared: the rows of an encoder with the same frozen prefix and the same images; None: made when they are needed.
+    """
+
+    data: TrainingSet
+    backbone: Backbone
+    shared: Inputs | None = None
+
+    @property
+    def context(self) -> Context:
+        """Of the fit."""
+        return self.data.context
+
+    def with_backbone(self, backbone: Backbone) -> Encoder:
+        """A network that differs from the linearised stage on alone: another pooling, or moved weights there."""
+        return self if backbone is self.backbone else Encoder(self.data, backbone, self.inputs)
+
+    def with_data(self, data: TrainingSet) -> Encoder:
+        """The same network with other images, or the same in other views."""
+        return self if data is self.data else Encoder(data, self.backbone)
+
+    @cached_property
+    def _parts(self) -> tuple[nn.Module | None, Linearization]:
+        body = self.backbone.body.to(device=self.context.device, dtype=self.context.dtype)
+        return linearized_body(body, self.context.settings.linearize)
+
+    @property
+    def body(self) -> Linearization:
+        """The linearised part."""
+        return self._parts[1]
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """Rows on the device; the frozen prefix's activations are kept when they fit."""
+        if self.shared is not None:
+            return self.shared
+        context, given = self.context, self.context.settings.batch_size
+        inputs = Inputs(
+            self.data.images,
+            self.data.preprocess,
+            device=context.device,
+            dtype=context.dtype,
+            batch_size=given or CPU_ROWS,
+            prefix=self._parts[0],
+            world=context.world,
+        )
+        if context.device.type == "cuda" and given is None:
+            free = available_bytes(context.device)
+            inputs = inputs.in_batches(rows_that_fit(self.body, inputs.example(1), free))
+        inputs.cache_prefix(progress=context.progress)
+        inputs.keep_on_device()
+        return inputs
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Faster passes."""
+        return Engine(self.body, self.context.settings, self.inputs.example(), self.context.progress.say)
+
+    @property
+    def reader(self) -> Linearization:
+        """The body as features are computed by: on a GPU with its layers merged, in the same floating-point type."""
+        return self.engine.exact if self.context.device.type == "cuda" else self.body
+
+    # --- features -----------------------------------------------------------------------------------------------------
+
+    def features(self, moment: ChannelMoment | None = None) -> Tensor:
+        """z (n, p) of all rows; the moment, if there is one, is added up on the way, over the central views."""
+
+        def encode(rows: Tensor, x: Tensor) -> Tensor:
+            z = self.reader.value(x)
+            if moment is not None:
+                moment.add(self.data.weights[rows] * (rows % self.data.n_views == 0))
+            return z
+
+        context, inputs = self.context, self.inputs
+        with context.timed("features"):
+            return sweep(
+                inputs.batches(),
+                len(inputs),
+                encode,
+                world=context.world,
+                progress=context.progress,
+                stage=("features", inputs.own_rows),
+            )
+
+    def features_from(self, pool: nn.Module, maps: list[Tensor]) -> Tensor:
+        """The same from the last feature maps of the batches, in order: nothing follows the pooling."""
+        context, inputs = self.context, self.inputs
+        with context.timed("features"), torch.no_grad(), matmul_precision(fast=False):
+            out = torch.zeros(len(inputs), self.backbone.features, dtype=context.dtype, device=context.device)
+            for rows, x in zip(inputs.batch_rows(), maps, strict=True):
+                out[rows.to(context.device)] = pool.to(context.device)(x).to(context.dtype)
+            return context.world.sum_(out)
+
+    def features_of_view(self, data: TrainingSet, view: int) -> Tensor:
+        """z (N, p) of one view alone of the same images in other views."""
+        context, inputs = self.context, self.inputs.showing(data.images, data.preprocess)
+        batches = ((i, inputs.fetch(i * data.n_views + view)) for i in inputs.own.split(inputs.batch_size))
+        with context.timed("features"):
+            return sweep(
+                batches,
+                len(data),
+                lambda _, x: self.reader.value(x),
+                world=context.world,
+                progress=context.progress,
+                stage=("mirrored features", len(inputs.own)),
+            )

@@ -1,0 +1,86 @@
+"""The closed-form head on a training set's features: the first model of every fit, and where the body starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lqf.backbones import Backbone
+from lqf.errors import LQFError
+from lqf.fitting.context import Context
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.select_ridge import Choice, choose_ridge, given_ridge
+from lqf.fitting.training_set import TrainingSet
+from lqf.kernels.ridge import KernelRidge
+from lqf.solvers.head import Head
+
+
+@dataclass(frozen=True, eq=False)
+class HeadFit:
+    """Features under one pooling and one choice of views, with the head that is best on them.
+
+    Attributes:
+        encoder: makes the features.
+        pooling: its name.
+        features: (n, p) of all rows.
+        head: the factorised head problem.
+        choice: its ridge strength, by leave-one-out.
+        choices: what was chosen automatically so far, for the report.
+        one_view: the same without the mirror images, where they were chosen and not asked for.
+    """
+
+    encoder: Encoder
+    pooling: str
+    features: Tensor
+    head: Head
+    choice: Choice
+    choices: tuple[dict[str, Any], ...] = ()
+    one_view: HeadFit | None = None
+
+    @classmethod
+    def of(
+        cls,
+        encoder: Encoder,
+        pooling: str,
+        features: Tensor,
+        ridge: float | Callable[[KernelRidge], float] | None = None,
+    ) -> HeadFit:
+        """Factorise, and choose the ridge strength; what was given, in the settings or here, is only evaluated."""
+        data, context = encoder.data, encoder.context
+        with context.timed("head"):
+            head = Head.of(features, data.targets - data.constant, data.weights, data.groups.to(context.device))
+            fixed = given_ridge(context.settings, data.total_weight)
+            if ridge is not None:
+                fixed = [context.world.agree(ridge(head.ridge) if callable(ridge) else ridge)]
+            choice = choose_ridge(lambda _: head.ridge, head.residual, data.judge, [1.0], fixed)
+        return cls(encoder, pooling, features, head, choice)
+
+    @classmethod
+    def at(cls, encoder: Encoder, pooling: str, ridge: float | Callable[[KernelRidge], float]) -> HeadFit:
+        """With the features of a network that may have been moved, at a given ridge strength."""
+        features = encoder.features()
+        if not bool(torch.isfinite(features).all()):
+            raise LQFError(
+                "the network's features are no longer finite after it was moved; "
+                "give fewer steps (relinearize), or a larger body_weight_decay"
+            )
+        return cls.of(encoder, pooling, features, ridge)
+
+    @property
+    def data(self) -> TrainingSet:
+        """The training set."""
+        return self.encoder.data
+
+    @property
+    def backbone(self) -> Backbone:
+        """The network, with its pooling."""
+        return self.encoder.backbone
+
+    @property
+    def context(self) -> Context:
+        """Of the fit."""
+        return self.encoder.context

@@ -1,0 +1,164 @@
+"""From a closed-form head to a training problem: linearisation point, plan, kernels, ridge strengths.
+
+features, head -> point -> quadratic problem -> plan -> kernels -> ridge strengths
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from lqf.curvature.preconditioner import draws_for
+from lqf.errors import LQFError
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.point import Point, blind_point, make_point
+from lqf.fitting.select_ridge import Choice, choose_strengths
+from lqf.fitting.select_views import too_expensive, without_views
+from lqf.fitting.solve import planned_kernels
+from lqf.fitting.strengths import Strengths
+from lqf.fitting.training_problem import Moves, TrainingProblem
+from lqf.kernels.tangent import Kernels
+from lqf.linear.model import LinearModel
+from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.settings import Settings
+from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
+
+
+def pose(head: HeadFit, ridge: Ridge | None = None) -> TrainingProblem:
+    """The problem at the pretrained weights; all that is chosen is chosen here.
+
+    Args:
+        head: features and closed-form head. Views that were chosen automatically are given up where they cost too much.
+        ridge: ridge strengths of a checkpoint, in place of leave-one-out's choice.
+    """
+    outline = _affordable(head)
+    assert outline.plan is not None
+    head.context.progress.say(outline.plan.sentence)
+    return with_strengths(outline, ridge)
+
+
+def pose_again(head: HeadFit, moves: Moves, ridge: Ridge | None = None) -> TrainingProblem:
+    """The problem around the weights that a moved network has; nothing is chosen by its labels.
+
+    Args:
+        head: features and closed-form head at these weights.
+        moves: how it came there.
+        ridge: ridge strengths of a checkpoint, or of the fit that is being replayed.
+    """
+    outline = planned(outlined(head))
+    assert outline.plan is not None
+    head.context.progress.say(f"linearised again: {outline.plan.sentence}")
+    return with_strengths(replace(outline, moves=moves), ridge or moves.strengths)
+
+
+def pose_unplanned(head: HeadFit, ridge: Ridge | None = None) -> TrainingProblem:
+    """The problem to be solved by conjugate gradients, several times perhaps, whose cost nobody has to be told.
+
+    Kernels are made only where they have to choose a ridge strength.
+    """
+    outline, settings = outlined(head), head.context.settings
+    ridge = ridge or given_strengths(settings, head.data.total_weight)
+    if ridge is not None:
+        return replace(outline, quadratic=outline.quadratic.with_ridge(ridge))
+    kernels = outline.averaged_kernels(MOST_SAMPLES // head.data.n_views)
+    choice = choose(outline, kernels)
+    return replace(outline, quadratic=outline.quadratic.with_ridge(choice.ridge), kernels=kernels, choice=choice)
+
+
+def given_strengths(settings: Settings, total_weight: float) -> Ridge | None:
+    """Ridge strengths that the settings fix; None where one of them has to be chosen."""
+    head, body = settings.weight_decay, settings.body_weight_decay
+    if settings.form == "w0" and body == "auto":
+        body = head  # one λ for all
+    if head == "auto" or body == "auto":
+        return None
+    return Ridge(float(head) * total_weight, float(body) * total_weight)
+
+
+# --- the steps --------------------------------------------------------------------------------------------------------
+
+
+def outlined(head: HeadFit, point: Point | None = None) -> TrainingProblem:
+    """The problem around the settings' linearisation point, or another one, still without ridge strengths."""
+    data, context, settings = head.data, head.context, head.context.settings
+    if point is None:
+        point = make_point(settings.head, head.head, head.choice.mu, data.folds, settings.seed)
+    heads = context.world.spread_(point.heads.to(device=context.device, dtype=context.dtype))
+    quadratic = QuadraticProblem(
+        LinearModel(head.encoder.body, heads, settings.form == "w0", data.constant),
+        head.encoder.inputs,
+        data.targets.to(context.dtype),
+        data.weights.to(context.dtype),
+        point.fold.to(context.device),
+        Ridge(1.0, 1.0),
+    )
+    return TrainingProblem(context, head, point, quadratic)
+
+
+def planned(problem: TrainingProblem) -> TrainingProblem:
+    """With solver and cost, by timing the first process."""
+    with problem.context.timed("planning"):
+        chosen = Plan(**problem.context.world.first(lambda: asdict(_plan(problem))))
+    return replace(problem, plan=chosen)
+
+
+def _plan(problem: TrainingProblem) -> Plan:
+    context, settings, engine = problem.context, problem.context.settings, problem.encoder.engine
+    fast, exact = engine.fast(problem.quadratic), engine.measured(problem.quadratic)
+    draws = draws_for(settings.draws, len(problem.data))
+    rates = Rates.measure(problem.quadratic, fast, exact, draws=draws).together(context.world.size)
+    refits = settings.loo in ("auto", "folds")
+    memory = context.free_bytes()
+    return plan(problem.quadratic, settings.solver, rates, memory, epochs=settings.epochs, refits=refits)
+
+
+def _affordable(head: HeadFit) -> TrainingProblem:
+    """The planned problem with the views that were chosen, or without them where it is too large or takes too long."""
+    if head.one_view is None:
+        return planned(outlined(head))
+    try:
+        outline = planned(outlined(head))
+        assert outline.plan is not None
+        if not too_expensive(outline.plan):
+            return outline
+        why = f"flip: {outline.plan.sentence.partition(' (')[0]}"
+    except LQFError:
+        why = "flip needs too much memory"
+    return planned(outlined(without_views(head, why)))
+
+
+def with_strengths(problem: TrainingProblem, fixed: Ridge | Strengths | None = None) -> TrainingProblem:
+    """With its kernels and, by them, its ridge strengths; what is fixed is only evaluated."""
+    context, data = problem.context, problem.data
+    assert problem.plan is not None
+    with context.timed("kernel"):
+        kernels = planned_kernels(problem, problem.plan)
+    with context.timed("weight decay"):
+        if isinstance(fixed, Strengths):
+            fixed = fixed.at(problem.head.ridge, kernels, context.settings, data.total_weight)
+        choice = choose(problem, kernels, fixed)
+    ridge = Ridge(**context.world.first(lambda: asdict(choice.ridge)))
+    return replace(problem, quadratic=problem.quadratic.with_ridge(ridge), kernels=kernels, choice=choice)
+
+
+def choose(problem: TrainingProblem, kernels: Kernels, fixed: Ridge | None = None) -> Choice:
+    """Ridge strengths by leave-one-out of the samples that the kernels cover."""
+    data, context = problem.data, problem.context
+    head_ridge = problem.head_fit.choice.mu
+    return choose_strengths(
+        context.settings, data.judge, data.total_weight, kernels, head_ridge, fixed, context.progress
+    )
+
+
+def loo_bias(problem: TrainingProblem) -> float | None:
+    """How much a point that has seen the labels flatters leave-one-out: the error around its cross-fitted counterpart
+    minus the error around it; None where it has not seen them.
+    """
+    assert problem.choice is not None
+    assert problem.plan is not None
+    choice, head = problem.choice, problem.head_fit
+    other = blind_point(problem.point, head.head, head.choice.mu, problem.data.folds)
+    if other is None:
+        return None
+    blind = outlined(head, other)
+    kernels = planned_kernels(blind, problem.plan)
+    return choose(blind, kernels, choice.ridge).best.error - choice.best.error
