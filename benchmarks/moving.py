@@ -22,7 +22,7 @@ from lqf.backbones import load_backbone
 from lqf.data import load_samples, open_images
 from lqf.runtime.device import resolve_device
 from lqf.settings import CHOICES
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 from lqf.utils.progress import terminal_progress
 
 KEPT = ("n", "solver", "pooling", "views", "moved", "loo_error", "loo_level", "loo_note", "relative_residual", "passes")
@@ -38,7 +38,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--limit-per-class", type=int)
     parser.add_argument("--steps", type=int, nargs="*", default=[0, 1, 2, 3])
     parser.add_argument("--finetune", type=int, nargs="*", default=[3, 10], help="epochs")
-    parser.add_argument("--rates", type=float, nargs="*", default=[NLFT.learning_rate], help="learning rates of it")
+    parser.add_argument("--rates", type=float, nargs="*", default=[FineTuning.learning_rate], help="learning rates of it")
     parser.add_argument("--solver", default="auto", choices=CHOICES["solver"])
     parser.add_argument("--head", default="crossfit", choices=CHOICES["head"])
     parser.add_argument("--pooling", default="auto", choices=CHOICES["pooling"])
@@ -57,7 +57,7 @@ def ordinary(args: argparse.Namespace, model: LQFClassifier, epochs: int, rate: 
     train = open_images(load_samples(folder / "train", **limit), preprocess)
     test = open_images(load_samples(folder / "test", classes=train.samples.classes), preprocess)
     device = resolve_device(args.device)
-    tuning = NLFT(learning_rate=rate, epochs=epochs, precision="bf16" if device.type == "cuda" else "float32")
+    tuning = FineTuning(learning_rate=rate, epochs=epochs, precision="bf16" if device.type == "cuda" else "float32")
     tuned = tuning.fit(load_backbone(args.backbone, weights=args.weights), train, preprocess, device=device)
     return {"ordinary_test_error": tuned.error(test), "ordinary_seconds": tuned.seconds}
 

@@ -29,7 +29,7 @@ from lqf.fitting.pipeline import Fit
 from lqf.linear.targets import error_rate
 from lqf.runtime.device import resolve_device
 from lqf.settings import Settings
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 from lqf.utils.progress import terminal_progress
 
 Run = dict[str, Any]
@@ -51,7 +51,7 @@ def fit_nlft(
     args: argparse.Namespace, backbone: Backbone, train: Images, test: Images, preprocess: Preprocess, compiled: bool
 ) -> Run:
     """One run of ordinary fine-tuning."""
-    recipe = NLFT(args.learning_rate, epochs=args.epochs, batch_size=args.batch, compile=compiled)
+    recipe = FineTuning(args.learning_rate, epochs=args.epochs, batch_size=args.batch, compile=compiled)
     tuned = recipe.fit(backbone, train, preprocess, device=resolve_device(args.device))
     after = time.perf_counter()
     return {"after": after, "test_error": tuned.error(test), "losses": tuned.losses, "training": tuned.seconds}

@@ -110,7 +110,7 @@ class TestArrays:
         pixels.setflags(write=False)
         samples = load_samples(pixels)
         assert np.shares_memory(samples.source.items, pixels)
-        open_images(samples, SMALL).augmented([0, 1], "crop", torch.Generator())
+        open_images(samples, SMALL).whole([0, 1])
 
 
 class TestTensors:
@@ -152,7 +152,7 @@ class TestTensors:
         with pytest.raises(LQFError, match="one view"):
             images.batch([0], 1)
         with pytest.raises(LQFError, match="unchanged"):
-            images.augmented([0], "crop", torch.Generator())
+            images.whole([0])
         with pytest.raises(LQFError, match="need uint8"):
             open_images(load_samples(torch.randn(4, 3)), Preprocess(8, views="flip"))
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fits import CPU, convnet, opened, pictures
 from lqf.data import Preprocess, normalize
+from lqf.data.crops import random_crops
 from lqf.errors import LQFError
 from lqf.linear.inputs import Inputs
 
@@ -144,7 +145,7 @@ def test_augmentation_is_of_the_rows_samples_and_from_the_generator(prefix: Call
     assert torch.equal(x, augmented(rows, [5 * i + 2 for i in (3, 0, 3)]))  # whatever the view
     assert torch.equal(x, augmented(rows.take(torch.tensor([3, 0])), [0, 5, 4]))
     assert not torch.equal(x, augmented(rows, [15, 0, 15], seed=1))
-    raw = rows.images.augmented([3, 0, 3], "crop", torch.Generator().manual_seed(0))
+    raw = random_crops(rows.images.whole([3, 0, 3]), "crop", rows.preprocess.size, torch.Generator().manual_seed(0))
     x0 = normalize(raw, FIVE, torch.float64)
     assert torch.equal(x, x0 if prefix is None else rows.prefix(x0))
 

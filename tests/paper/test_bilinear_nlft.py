@@ -13,8 +13,8 @@ from fits import CPU, convnet, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
 from lqf.training import network as tuned
-from lqf.training.finetune import NLFT
-from lqf.training.network import Network, Tuned
+from lqf.training.finetune import FineTuning
+from lqf.training.network import FineTuned, Network
 from lqf.training.step import sgd_step
 from lqf.utils.progress import SILENT
 from lqf_paper.methods.bilinear import bilinear, trained_reduction
@@ -37,7 +37,7 @@ def pooled(n: int = 12) -> tuple[Any, Any]:
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
 def test_its_loss_is_that_of_its_outputs(loss: Any) -> None:
     net, images = pooled()
-    how = NLFT(loss=loss, bn="eval", learning_rate=0.0, weight_decay=0.0, **ONE)
+    how = FineTuning(loss=loss, bn="eval", learning_rate=0.0, weight_decay=0.0, **ONE)
     model = how.fit(net, images, SMALL, device=CPU)
     f, y = model.outputs(images), torch.tensor(images.samples.labels)
     targets = 15.0 * F.one_hot(y, 3)
@@ -69,7 +69,7 @@ def test_one_step_is_the_gradient_of_that_loss_through_the_root() -> None:
     assert float((g * v).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6)
     network.load_state_dict(network.state_dict() | dict(zip(dict(network.named_parameters()), weights, strict=True)))
     network.float()
-    step = sgd_step(network, NLFT().losses, precision="float32", momentum=0.9, weight_decay=0.0)
+    step = sgd_step(network, FineTuning().losses, precision="float32", momentum=0.9, weight_decay=0.0)
     before = reduction.detach().clone()
     step(x, y, torch.ones(12), torch.tensor(0.01))
     torch.testing.assert_close(reduction.detach(), before - 0.01 * g.float(), rtol=1e-3, atol=1e-6)
@@ -107,7 +107,7 @@ def test_training_ends_where_the_root_fails(monkeypatch: pytest.MonkeyPatch) -> 
     original = Network.forward
     monkeypatch.setattr(tuned.Network, "forward", forward)
     told = SimpleNamespace(stage=SILENT.stage, say=said.append)
-    model = NLFT(**ONE | {"epochs": 8}).fit(net, images, SMALL, device=CPU, progress=told)
+    model = FineTuning(**ONE | {"epochs": 8}).fit(net, images, SMALL, device=CPU, progress=told)
     assert len(seen) == 3
     assert said == ["fine-tuning diverged in step 3 of 8: linalg.eigh: the input matrix contained non-finite values."]
     assert error(model, images) is None
@@ -115,9 +115,9 @@ def test_training_ends_where_the_root_fails(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_network_whose_outputs_have_no_root_has_no_error() -> None:
     net, images = pooled()
-    model = NLFT(**ONE).fit(net, images, SMALL, device=CPU)
+    model = FineTuning(**ONE).fit(net, images, SMALL, device=CPU)
     with torch.no_grad():
         for w in model.network.body.parameters():
             w.fill_(float("nan"))
-    broken = Tuned(model.network, (1.0,), 0.0, "float32")
+    broken = FineTuned(model.network, (1.0,), 0.0, "float32")
     assert error(broken, images) is None

@@ -11,7 +11,7 @@ import torch
 from fits import CPU, convnet, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.training.crops import Views
+from lqf.training.random_views import RandomViews
 from lqf.training.stream import stream
 from lqf_paper.methods import linear_training as training
 from lqf_paper.methods.catalogue import METHODS, fit_method
@@ -65,7 +65,7 @@ def test_a_method_that_shares_nothing_lets_go(task: Task) -> None:
 
 def test_features_of_views_are_those_of_the_stream() -> None:
     images, body = opened(*pictures(11), SMALL), load_backbone(convnet().float()).body
-    views = Views(images, SMALL, "crop", CPU)
+    views = RandomViews(images, SMALL, "crop", CPU)
 
     def encode(pixels: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

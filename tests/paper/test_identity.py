@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lqf.settings import Settings
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 from lqf.utils.progress import SILENT
 from lqf_paper.experiments import EXPERIMENTS
 from lqf_paper.methods.catalogue import METHODS, params
@@ -54,8 +54,8 @@ def test_experiments_share_the_cells_of_all_images(run: Run) -> None:
 @pytest.mark.parametrize(
     ("of", "name", "value", "changed", "same"),
     [
-        (NLFT, "momentum", 0.8, "nlft", "lqf"),
-        (NLFT, "bn", "eval", "b-nlft", "lqf-ours"),
+        (FineTuning, "momentum", 0.8, "nlft", "lqf"),
+        (FineTuning, "bn", "eval", "b-nlft", "lqf-ours"),
         (Linear, "damping", 2.0, "lqf", "nlft"),
         (Settings, "tol", 1e-3, "lqf-ours", "gaf"),
     ],
@@ -73,7 +73,7 @@ def test_a_changed_default_makes_another_cell(
 
 def test_constants_and_versions_make_other_cells(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def made(*, settings_version: int = 1, **constants: Any) -> str:
-        @defaults(NLFT, version=settings_version)
+        @defaults(FineTuning, version=settings_version)
         def function(task: Task, *, settings: dict[str, Any]) -> dict[str, Any]:
             return {}
 

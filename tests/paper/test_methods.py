@@ -14,7 +14,7 @@ from lqf.backbones import load_backbone
 from lqf.backbones.bilinear_pool import BilinearPool
 from lqf.data import Preprocess
 from lqf.errors import LQFError
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 from lqf_paper.methods.bilinear import bilinear, trained_reduction
 from lqf_paper.methods.catalogue import EXACT, METHODS, OURS, fit, fit_method, params
 from lqf_paper.methods.exact import RidgeHead
@@ -57,7 +57,7 @@ def test_nlft_keeps_its_relu_and_trains_with_batch_statistics(
     method: str, loss: str, task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(NLFT, "fit", lambda self, backbone, *_, **__: seen.update(how=self, body=backbone.body))
+    monkeypatch.setattr(FineTuning, "fit", lambda self, backbone, *_, **__: seen.update(how=self, body=backbone.body))
     fit_method(method, task)
     assert not any(isinstance(m, nn.LeakyReLU) for m in seen["body"].modules())
     how = seen["how"]
@@ -106,7 +106,9 @@ def test_mpn_cov_is_pooling_and_head_over_the_last_map(channels: int) -> None:
     pooled = bilinear(load_backbone(convnet(), leaky=False), images, SMALL, CPU, channels)
     start = pooled.body.get_submodule("pool").reduction
     pooled.body = trained_reduction(pooled.body)
-    tuned = NLFT(epochs=2, batch_size=6, precision="float32", learning_rate=0.05).fit(pooled, images, SMALL, device=CPU)
+    tuned = FineTuning(epochs=2, batch_size=6, precision="float32", learning_rate=0.05).fit(
+        pooled, images, SMALL, device=CPU
+    )
     net: Any = tuned.network
     x = (images.batch([0, 1]).float() / 255 - net.mean) / net.std
     with torch.no_grad():
@@ -157,7 +159,7 @@ def test_grids_name_settings_that_exist() -> None:
             assert len({str(s) for s in tried}) == len(tried) > 0
             if name not in EXACT:
                 for settings in tried:
-                    NLFT(**settings)
+                    FineTuning(**settings)
                     if not name.startswith("nlft"):
                         Linear(**settings)
 

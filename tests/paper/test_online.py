@@ -17,7 +17,7 @@ from lqf.data import Preprocess
 from lqf.fitting import Context
 from lqf.fitting import fit as fit_lqf
 from lqf.settings import Settings
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 from lqf_paper.experiments import online
 from lqf_paper.methods.catalogue import fit
 from lqf_paper.runner.cells import Cell
@@ -115,7 +115,7 @@ def _first(cell: Cell) -> int | None:
 
 def test_nlft_starts_from_a_network() -> None:
     images, backbone = opened(*pictures(12), SMALL), load_backbone(convnet(), leaky=False)
-    how = NLFT(epochs=3, batch_size=6, precision="float32", learning_rate=0.05)
+    how = FineTuning(epochs=3, batch_size=6, precision="float32", learning_rate=0.05)
     first = how.fit(backbone, images, SMALL, device=CPU)
     kept = {n: w.clone() for n, w in first.network.state_dict().items()}
     second = how.fit(backbone, images, SMALL, device=CPU, start=first.network)
@@ -129,7 +129,7 @@ def test_nlft_starts_from_a_network() -> None:
 
 def test_nlft_stops_when_it_has_learnt_its_images() -> None:
     images, backbone = opened(*pictures(12), SMALL), load_backbone(convnet(), leaky=False)
-    how = NLFT(epochs=60, batch_size=6, precision="float32", learning_rate=0.05, augment="none")
+    how = FineTuning(epochs=60, batch_size=6, precision="float32", learning_rate=0.05, augment="none")
     assert len(how.fit(backbone, images, SMALL, device=CPU).losses) == 60
     stopped = replace(how, stop_below=0.0).fit(backbone, images, SMALL, device=CPU)
     assert 5 <= len(stopped.losses) < 60

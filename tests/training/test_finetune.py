@@ -13,19 +13,19 @@ from torch import nn
 from fits import CPU, convnet, data, network, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.data.augment import Windows, augment
+from lqf.data.crops import Windows, cut, random_crops, resize
 from lqf.errors import LQFError
-from lqf.training.crops import Views, cut, resize
-from lqf.training.finetune import NLFT, rate
-from lqf.training.network import Tuned
+from lqf.training.finetune import FineTuning, rate
+from lqf.training.network import FineTuned
+from lqf.training.random_views import RandomViews
 
 SMALL = Preprocess(size=8)
 SHORT: dict[str, Any] = {"epochs": 4, "batch_size": 6, "precision": "float32", "learning_rate": 0.05}
 
 
-def tuned(n: int = 30, leaky: bool = False, **options: Any) -> Tuned:
+def tuned(n: int = 30, leaky: bool = False, **options: Any) -> FineTuned:
     backbone = load_backbone(convnet(), leaky=leaky)
-    return NLFT(**SHORT | options).fit(backbone, opened(*pictures(n), SMALL), SMALL, device=CPU)
+    return FineTuning(**SHORT | options).fit(backbone, opened(*pictures(n), SMALL), SMALL, device=CPU)
 
 
 @pytest.mark.parametrize("options", [{}, {"loss": "mse", "alpha": 1.0}, {"bn": "eval"}, {"schedule": "steps"}], ids=str)
@@ -37,11 +37,11 @@ def test_it_learns(options: dict[str, Any]) -> None:
 
 
 def test_it_learns_from_tensors_too() -> None:
-    backbone, recipe = load_backbone(network()), NLFT(**SHORT | {"epochs": 20, "augment": "none"})
+    backbone, recipe = load_backbone(network()), FineTuning(**SHORT | {"epochs": 20, "augment": "none"})
     model = recipe.fit(backbone, opened(*data(60, signal=2.0), SMALL), SMALL, device=CPU)
     assert model.error(opened(*data(60, signal=2.0, seed=1), SMALL)) < 0.2
     with pytest.raises(LQFError, match="needs uint8 images"):
-        NLFT(**SHORT).fit(backbone, opened(*data(), SMALL), SMALL, device=CPU)
+        FineTuning(**SHORT).fit(backbone, opened(*data(), SMALL), SMALL, device=CPU)
 
 
 def test_bf16_learns() -> None:
@@ -71,7 +71,7 @@ def test_batch_normalisation_keeps_its_statistics_in_eval_mode_only(bn: str) -> 
 def test_the_backbone_keeps_its_activation_and_its_weights(leaky: bool) -> None:
     backbone = load_backbone(convnet(), leaky=leaky)
     before = {n: w.clone() for n, w in backbone.body.state_dict().items()}
-    model = NLFT(**SHORT).fit(backbone, opened(*pictures(), SMALL), SMALL, device=CPU)
+    model = FineTuning(**SHORT).fit(backbone, opened(*pictures(), SMALL), SMALL, device=CPU)
     assert any(isinstance(m, nn.LeakyReLU) for m in model.network.modules()) == leaky
     assert all(torch.equal(w, before[n]) for n, w in backbone.body.state_dict().items())
     assert not any(w.requires_grad for w in backbone.body.parameters())
@@ -86,13 +86,14 @@ def test_every_epoch_is_counted_where_batches_cross_it() -> None:
 def test_schedules() -> None:
     assert [rate("cosine", t) for t in (0.0, 0.5, 1.0)] == pytest.approx([1, 0.5, 0])
     assert [rate("steps", t) for t in (0.0, 0.6, 0.7, 0.99)] == [1, 1, 0.1, 0.1]
+    assert [rate("constant", t) for t in (0.0, 0.7, 1.0)] == [1, 1, 1]
 
 
 def test_losses() -> None:
     f, y = torch.tensor([[0.0, 2.0], [1.0, 1.0]]), torch.tensor([1, 0])
     expected = [math.log(1 + math.exp(-2)), math.log(2)]
-    assert NLFT().losses(f, y).tolist() == pytest.approx(expected)
-    assert NLFT(loss="mse", alpha=3.0).losses(f, y).tolist() == pytest.approx([0.5, 2.5])
+    assert FineTuning().losses(f, y).tolist() == pytest.approx(expected)
+    assert FineTuning(loss="mse", alpha=3.0).losses(f, y).tolist() == pytest.approx([0.5, 2.5])
 
 
 def test_weight_two_counts_like_a_sample_given_twice() -> None:
@@ -100,7 +101,7 @@ def test_weight_two_counts_like_a_sample_given_twice() -> None:
     x, labels = pictures(6)
     index = np.array([0, 0, 1, 2, 3, 4, 5])
     object.__setattr__(f.samples, "weights", np.array([2.0, 1, 1, 1, 1, 1]))
-    backbone, recipe = load_backbone(convnet()), NLFT(**SHORT | y)
+    backbone, recipe = load_backbone(convnet()), FineTuning(**SHORT | y)
     one = recipe.fit(backbone, f, SMALL, device=CPU)
     two = recipe.fit(backbone, opened(x[index], labels[index], SMALL), SMALL, device=CPU)
     for a, b in zip(one.network.parameters(), two.network.parameters(), strict=True):
@@ -108,15 +109,17 @@ def test_weight_two_counts_like_a_sample_given_twice() -> None:
 
 
 def test_an_unknown_choice_is_refused() -> None:
-    with pytest.raises(LQFError, match="schedule is 'linear'; choose cosine, steps"):
-        NLFT(schedule="linear")  # type: ignore[arg-type]
+    with pytest.raises(LQFError, match="schedule is 'linear'; choose cosine, steps, constant"):
+        FineTuning(schedule="linear")  # type: ignore[arg-type]
 
 
 def test_crops_on_the_device_are_those_of_the_data_module() -> None:
     x, _ = pictures(7, side=10)
     whole = torch.from_numpy(x.transpose(0, 3, 1, 2).copy())
-    expected = augment(whole.numpy(), "crop", SMALL, torch.Generator().manual_seed(3), 1)
-    views = Views(opened(x, np.arange(7), Preprocess(size=8, resize=10)), Preprocess(size=8, resize=10), "crop", CPU)
+    expected = random_crops(whole, "crop", 8, torch.Generator().manual_seed(3))
+    views = RandomViews(
+        opened(x, np.arange(7), Preprocess(size=8, resize=10)), Preprocess(size=8, resize=10), "crop", CPU
+    )
     windows = views.draw(7, torch.Generator().manual_seed(3))
     assert torch.equal(views.batch(torch.arange(7), windows), expected)
     views._held = None  # as where the images do not fit on the device

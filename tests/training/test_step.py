@@ -18,9 +18,9 @@ from lqf.data import Preprocess
 from lqf.fast.fused import SharedLinearization
 from lqf.fast.replay import Bound, Replayed
 from lqf.training import finetune as nlft
-from lqf.training.crops import Views
-from lqf.training.finetune import NLFT, rate, seeded
+from lqf.training.finetune import FineTuning, rate, seeded
 from lqf.training.network import Network
+from lqf.training.random_views import RandomViews
 from lqf.training.step import sgd_step
 from lqf.training.stream import stream
 from lqf.utils.progress import SILENT
@@ -66,7 +66,7 @@ def by_hand(network: Network, options: dict[str, Any]) -> list[float]:
     out = []
     for x, y, s, eta in batches():
         optimiser.param_groups[0]["lr"] = float(eta)
-        loss = (s * NLFT().losses(network(x), y)).mean()
+        loss = (s * FineTuning().losses(network(x), y)).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -87,7 +87,7 @@ def test_the_steps_are_those_of_sgd(changed: dict[str, Any], record: Any, fused:
     torch.manual_seed(1)  # of the dropout
     losses = by_hand(expected, PLAIN | changed)
     torch.manual_seed(1)
-    step = sgd_step(network, NLFT().losses, precision="float32", record=record, fused=fused, **PLAIN | changed)
+    step = sgd_step(network, FineTuning().losses, precision="float32", record=record, fused=fused, **PLAIN | changed)
     got = [float(step(*batch)[0]) for batch in batches()]
     assert got == pytest.approx(losses, abs=1e-6)
     assert_same_state(network, expected, atol=1e-6)
@@ -101,7 +101,7 @@ def test_what_runs_before_the_recording_leaves_no_trace() -> None:
 
     def losses(outputs: Tensor, labels: Tensor) -> Tensor:
         runs.append(0)
-        return NLFT().losses(outputs, labels)
+        return FineTuning().losses(outputs, labels)
 
     def watching(function: Bound) -> Bound:
         assert len(runs) == 2
@@ -121,7 +121,7 @@ def test_what_a_failed_recording_ran_leaves_no_trace_either() -> None:
     said: list[str] = []
     expected, network = fresh(), fresh()
     steps = [
-        sgd_step(net, NLFT().losses, precision="float32", say=said.append, record=how, **PLAIN)
+        sgd_step(net, FineTuning().losses, precision="float32", say=said.append, record=how, **PLAIN)
         for net, how in ((expected, None), (network, refusing))
     ]
     for step in steps:
@@ -134,14 +134,14 @@ def test_what_a_failed_recording_ran_leaves_no_trace_either() -> None:
 
 def test_the_share_of_wrong_predictions_is_that_before_the_step() -> None:
     network, (x, y, s, eta) = fresh().eval(), batches()[0]
-    step = sgd_step(network, NLFT().losses, precision="float32", record=as_it_is, **PLAIN)
+    step = sgd_step(network, FineTuning().losses, precision="float32", record=as_it_is, **PLAIN)
     with torch.no_grad():
         expected = float((network(x).argmax(1) != y).float().mean())
     assert float(step(x, y, s, eta)[1]) == expected
 
 
 def tuned(**options: Any) -> Any:
-    return NLFT(**SHORT | options).fit(load_backbone(convnet()), opened(*pictures(30), SMALL), SMALL, device=CPU)
+    return FineTuning(**SHORT | options).fit(load_backbone(convnet()), opened(*pictures(30), SMALL), SMALL, device=CPU)
 
 
 @pytest.mark.parametrize("options", [{}, {"precision": "bf16"}, {"stop_below": 1.0, "epochs": 9}], ids=str)
@@ -156,12 +156,12 @@ def test_a_whole_recorded_run_is_the_same(options: dict[str, Any], monkeypatch: 
 
 
 def test_a_run_is_the_plain_loop_over_the_stream() -> None:
-    how, images = NLFT(**SHORT, nesterov=True), opened(*pictures(30), SMALL)
+    how, images = FineTuning(**SHORT, nesterov=True), opened(*pictures(30), SMALL)
     with seeded(0, CPU):
         network = Network(load_backbone(convnet()), SMALL, 3)
         network.training_mode("train")
         optimiser = torch.optim.SGD(network.parameters(), lr=1.0, momentum=0.9, nesterov=True, weight_decay=1e-4)
-        for k, (rows, x) in enumerate(stream(Views(images, SMALL, "crop", CPU), 30, 4, 6, 0)):
+        for k, (rows, x) in enumerate(stream(RandomViews(images, SMALL, "crop", CPU), 30, 4, 6, 0)):
             optimiser.param_groups[0]["lr"] = 0.05 * rate("cosine", k / 20)
             loss = how.losses(network(x), torch.tensor(images.samples.labels)[rows]).mean()
             optimiser.zero_grad()
@@ -208,7 +208,7 @@ def watched(function: Bound) -> Bound:
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
 def test_a_step_exchanges_nothing_with_the_host(loss: Any, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nlft.F, "one_hot", without_check)
-    step = sgd_step(fresh(), NLFT(loss=loss).losses, precision=precision, record=watched, fused=True, **PLAIN)
+    step = sgd_step(fresh(), FineTuning(loss=loss).losses, precision=precision, record=watched, fused=True, **PLAIN)
     step(*batches()[0])
 
 
@@ -248,7 +248,7 @@ class Ear:
 @pytest.mark.parametrize(("precision", "atol"), [("float32", 1e-3), ("bf16", 0.1)])
 def test_recorded_equals_eager_on_a_gpu(precision: str, atol: float, monkeypatch: pytest.MonkeyPatch) -> None:
     images, cuda = opened(*pictures(30), SMALL), torch.device("cuda")
-    backbone, how = load_backbone(convnet()), NLFT(**SHORT | {"precision": precision})
+    backbone, how = load_backbone(convnet()), FineTuning(**SHORT | {"precision": precision})
     ear: Any = Ear(SILENT.stage)
     recorded = how.fit(backbone, images, SMALL, device=cuda, progress=ear)
     assert not ear.said

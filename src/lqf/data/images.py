@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from lqf.data.decode import Unreadable, sha256
@@ -53,8 +52,8 @@ class Images(Protocol):
         """uint8 (B, 3, s, s), one fixed view; or the floating-point tensors as they were given."""
         ...
 
-    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
-        """uint8 (B, 3, s, s), random views by scheme "crop" or "resized"; see `augment`."""
+    def whole(self, index: Index) -> Tensor:
+        """uint8 (B, 3, R, R), resized and not yet cropped, for random crops (`lqf.data.crops`)."""
         ...
 
 

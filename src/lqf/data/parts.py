@@ -48,11 +48,11 @@ def select_images(images: Images, index: Index) -> Images:
 
 @dataclass(eq=False)
 class PixelPart(PixelImages):
-    """Some of other pictures: ``rows`` of ``whole``."""
+    """Some of other pictures: ``rows`` of ``images``."""
 
-    whole: PixelImages = field(repr=False)
+    images: PixelImages = field(repr=False)
     rows: np.ndarray = field(repr=False)
 
-    def resized(self, index: Index) -> np.ndarray:
+    def _resized(self, index: Index) -> np.ndarray:
         """(B, 3, R, R)."""
-        return self.whole.resized(self.rows[positions(index, len(self))])
+        return self.images._resized(self.rows[positions(index, len(self))])

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.data.augment import augment, cut_out, windows_by_contents
+from lqf.data.crops import fixed_crops, windows_by_contents
 from lqf.data.decode import Unreadable, sha256, to_image
 from lqf.data.parallel import in_order
 from lqf.data.preprocess import Preprocess
@@ -45,16 +45,16 @@ class PixelImages:
         if self.preprocess.drawn(view):
             contents = [self.hashes[i] for i in positions(index, len(self))]
             windows = windows_by_contents(contents, view, self.preprocess.stored)
-            return cut_out(self.resized(index), windows, self.preprocess, self.workers)
+            return fixed_crops(self._resized(index), windows, self.preprocess, self.workers)
         top, left, mirrored = self.preprocess.window(view)
         s = self.preprocess.size
-        out = self.resized(index)[:, :, top : top + s, left : left + s]
+        out = self._resized(index)[:, :, top : top + s, left : left + s]
         return torch.from_numpy(np.ascontiguousarray(out[..., ::-1] if mirrored else out))
 
-    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
-        return augment(self.resized(index), scheme, self.preprocess, generator, self.workers)
+    def whole(self, index: Index) -> Tensor:
+        return torch.from_numpy(self._resized(index))
 
-    def resized(self, index: Index) -> np.ndarray:
+    def _resized(self, index: Index) -> np.ndarray:
         """(B, 3, R, R): the whole resized images, not cropped."""
         rows = positions(index, len(self))
         if self.store is not None:
@@ -107,7 +107,7 @@ class TensorImages:
         assert isinstance(self.samples.source, TensorSource)
         return self.samples.source.batch(positions(index, len(self)))
 
-    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
+    def whole(self, index: Index) -> Tensor:
         raise LQFError("floating-point tensors go to the network unchanged; for random crops give uint8 images")
 
 

@@ -105,7 +105,7 @@ class Preprocess:
         return (*corners[view % per_side], view >= per_side)
 
     def drawn(self, view: int) -> bool:
-        """Whether a view is a random resized crop (`lqf.data.augment.windows_by_contents`) and has no `window`."""
+        """Whether a view is a random resized crop (`lqf.data.crops.windows_by_contents`) and has no `window`."""
         return self.views == "resized" and 2 <= view < self.n_views
 
     def to_dict(self) -> dict[str, Any]:

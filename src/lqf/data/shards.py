@@ -39,8 +39,8 @@ class Shard:
     def batch(self, index: Index, view: int = 0) -> Tensor:
         return self.local.batch(self._local(index), view)
 
-    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
-        return self.local.augmented(self._local(index), scheme, generator)
+    def whole(self, index: Index) -> Tensor:
+        return self.local.whole(self._local(index))
 
     def _local(self, index: Index) -> np.ndarray:
         rows = positions(index, len(self)) - self.own.start
@@ -72,7 +72,7 @@ class Gathered:
     def batch(self, index: Index, view: int = 0) -> Tensor:
         return self.views[torch.from_numpy(positions(index, len(self))), view]
 
-    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
+    def whole(self, index: Index) -> Tensor:
         raise LQFError("random views are drawn by one process; start it without torchrun")
 
 

@@ -35,7 +35,7 @@ from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.problem import Ridge
 from lqf.solvers.planner import Plan
 from lqf.solvers.solution import Solution
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 
 HALVINGS = 8
 """Lengths of a step that are tried: 1, ½, ¼, …"""
@@ -184,8 +184,8 @@ def finetuned_encoder(encoder: Encoder) -> Encoder:
     data, context, backbone = encoder.data, encoder.context, encoder.backbone
     settings = context.settings
     narrow = context.device.type == "cuda" and "pooling" not in backbone.spec
-    how = NLFT(
-        learning_rate=settings.learning_rate or NLFT.learning_rate,
+    how = FineTuning(
+        learning_rate=settings.learning_rate or FineTuning.learning_rate,
         epochs=settings.finetune_first,
         batch_size=settings.minibatch,
         augment="crop" if has_pixels(data.images) else "none",
@@ -194,7 +194,7 @@ def finetuned_encoder(encoder: Encoder) -> Encoder:
     )
     with context.timed("fine-tuning"):
         tuned = how.fit(backbone, data.images, data.preprocess, device=context.device, progress=context.progress)
-    if not all(loss == loss and loss < float("inf") for loss in tuned.losses):
+    if tuned.diverged:
         raise LQFError("the fine-tuning before the solve diverged; give a smaller --learning-rate, or fewer epochs")
     dtype = next(backbone.body.parameters()).dtype
     body = tuned.network.body.to(dtype)

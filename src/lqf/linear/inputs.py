@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lqf.data import Images, Preprocess, gather_images, held, normalize
+from lqf.data.crops import random_crops
 from lqf.runtime.distributed import ALONE, World
 from lqf.runtime.memory import available_bytes
 from lqf.utils.progress import SILENT, Progress
@@ -129,8 +130,9 @@ class Inputs:
 
     def augmented(self, rows: Tensor, scheme: str, generator: torch.Generator) -> Tensor:
         """Randomly augmented inputs of the rows' samples."""
-        x = self.images.augmented(self.samples[rows.cpu() // self.n_views], scheme, generator)
-        return self._through_prefix(normalize(x.to(self.device), self.preprocess, self.dtype))
+        whole = self.images.whole(self.samples[rows.cpu() // self.n_views])
+        x = random_crops(whole.to(self.device), scheme, self.preprocess.size, generator)
+        return self._through_prefix(normalize(x, self.preprocess, self.dtype))
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(row numbers on the device, inputs) over all rows of this process, each row once."""

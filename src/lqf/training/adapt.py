@@ -7,21 +7,21 @@ learning rate with which the usual ImageNet schedule ends. The result is a weigh
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lqf.backbones.base import Backbone
-from lqf.data import Images, Preprocess, normalize
+from lqf.backbones import Backbone
+from lqf.data import Images
+from lqf.data.pixels import PixelImages
 from lqf.errors import LQFError
+from lqf.training.finetune import FineTuning
+from lqf.training.network import Network
 from lqf.utils.files import atomic_file
-from lqf.utils.progress import SILENT, Progress, Stage
+from lqf.utils.progress import SILENT, Progress
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def adapt(
     learning_rate: float = 1e-3,
     batch_size: int = 64,
     weight_decay: float = 1e-4,
-    scheme: str | None = "resized",
+    scheme: Literal["crop", "resized", "none"] = "resized",
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Adapted:
@@ -65,28 +65,36 @@ def adapt(
         images: Source data, e.g. ImageNet's training folder.
         epochs: Passes over it.
         learning_rate: Constant.
-        batch_size: An incomplete last batch is left out.
+        batch_size: All batches have this size; the last images, where they do not fill one, are left out.
         weight_decay: Of SGD, as in the usual ImageNet training.
-        scheme: Random views, see `Images.augmented`; None for the fixed centre view.
+        scheme: Random views (`lqf.data.crops`), or the fixed centre view.
         seed: Order and views.
         progress: Told of every batch.
     """
     _check(images, epochs, learning_rate, batch_size)
-    body = copy.deepcopy(backbone.body)
-    device = next(body.parameters()).device
-    top = _classifier(backbone, len(images.samples.classes)).to(device)
-    net = nn.Sequential(body, top).requires_grad_(True).train()
-    sgd = torch.optim.SGD(net.parameters(), lr=learning_rate, momentum=0.9, weight_decay=weight_decay)
-    generator = torch.Generator().manual_seed(seed)
-    records = []
-    with progress.stage("adapting", total=epochs * _batches(len(images), batch_size), unit="batches") as stage:
-        for _ in range(epochs):
-            batches = _epoch(backbone, images, batch_size, scheme, generator, device)
-            records.append(_train(net, sgd, batches, stage))
+    preprocess = backbone.preprocess()
+    if isinstance(images, PixelImages):  # as they were opened, but for the numbers of the network
+        preprocess = replace(images.preprocess, mean=backbone.mean, std=backbone.std)
+    how = FineTuning(
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        epochs=epochs,
+        batch_size=batch_size,
+        schedule="constant",
+        augment=scheme,
+        precision="float32",
+        seed=seed,
+    )
+    start = Network(backbone, preprocess, len(images.samples.classes))
+    start.head = _classifier(backbone, len(images.samples.classes))
+    device = next(backbone.body.parameters()).device
+    tuned = how.fit(backbone, images, preprocess, device=device, start=start, progress=progress)
+    if tuned.diverged:
+        raise LQFError("adapting diverged (the loss is not finite); try a smaller learning rate.")
+    body, top = tuned.network.body, tuned.network.head
     state = body.state_dict() | {f"{backbone.head}.{k}": t for k, t in top.state_dict().items()}
-    losses, errors = zip(*records, strict=True)
-    kept = {name: t.detach().cpu().clone() for name, t in state.items()}
-    return Adapted(kept, losses, errors, backbone.name, backbone.spec["leaky"])
+    kept = {name: t.detach().cpu().contiguous().clone() for name, t in state.items()}
+    return Adapted(kept, tuned.losses, tuned.errors, backbone.name, backbone.spec["leaky"])
 
 
 def save_adapted(adapted: Adapted, path: str | Path, *, overwrite: bool = False) -> None:
@@ -101,48 +109,9 @@ def save_adapted(adapted: Adapted, path: str | Path, *, overwrite: bool = False)
         save_file(adapted.state, beside, metadata=about)
 
 
-def _train(
-    net: nn.Module, sgd: torch.optim.Optimizer, batches: Iterator[tuple[Tensor, Tensor]], stage: Stage
-) -> tuple[float, float]:
-    """One epoch; mean loss and share of wrong answers."""
-    seen, lost, wrong = 0, 0.0, 0
-    for x, y in batches:
-        logits = net(x)
-        loss = F.cross_entropy(logits, y)
-        if not math.isfinite(loss.item()):
-            raise LQFError("adapting diverged (the loss is not finite); try a smaller learning rate.")
-        sgd.zero_grad()
-        loss.backward()
-        sgd.step()
-        seen, lost = seen + len(y), lost + loss.item() * len(y)
-        wrong += int((logits.argmax(1) != y).sum())
-        stage.advance(loss=lost / seen, error=wrong / seen)
-    return lost / seen, wrong / seen
-
-
-def _epoch(
-    backbone: Backbone,
-    images: Images,
-    batch_size: int,
-    scheme: str | None,
-    generator: torch.Generator,
-    device: torch.device,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    fed = Preprocess(mean=backbone.mean, std=backbone.std)
-    order = torch.randperm(len(images), generator=generator)
-    labels = torch.tensor(images.samples.labels)
-    for index in order.split(batch_size)[: _batches(len(images), batch_size)]:
-        pixels = images.batch(index) if scheme is None else images.augmented(index, scheme, generator)
-        yield normalize(pixels.to(device), fed, torch.float32), labels[index].to(device)
-
-
-def _batches(n: int, batch_size: int) -> int:
-    return max(1, n // batch_size)
-
-
 def _classifier(backbone: Backbone, classes: int) -> nn.Linear:
     if backbone.classifier is not None and backbone.classifier.out_features == classes:
-        return copy.deepcopy(backbone.classifier)
+        return copy.deepcopy(backbone.classifier).requires_grad_(True)
     top = nn.utils.skip_init(nn.Linear, backbone.features, classes)
     nn.init.zeros_(top.weight)
     nn.init.zeros_(top.bias)

@@ -1,9 +1,10 @@
-"""NLFT: ordinary non-linear fine-tuning of all weights under a new linear head, the baseline.
+"""Ordinary fine-tuning of all weights of a network under a linear head, by mini-batches.
 
     min_w (1/N) Σ s_i ℓ(f(x_i; w), y_i) + (λ/2) ‖w‖²       by SGD with momentum,
 
-with ℓ the cross entropy, or ½‖f − α·onehot(y)‖². The paper trains with momentum 0.9 and batches of 28, searches the
-learning rate in {0.01, 0.001} and λ in {1e-4, 1e-5}, and takes random crops, random resized crops or none.
+with ℓ the cross entropy, or ½‖f − α·onehot(y)‖². It comes before LQF where the settings ask for it (`finetune_first`), it
+adapts a backbone to leaky activations (`lqf.training.adapt`), and it is the baseline that the paper calls NLFT: momentum
+0.9 and batches of 28, learning rates 0.01 and 0.001, λ 1e-4 and 1e-5, random crops, random resized crops or none.
 """
 
 from __future__ import annotations
@@ -23,17 +24,19 @@ from torch import Tensor
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
-from lqf.training.crops import Views
-from lqf.training.network import Network, Tuned, placed, plain_float32
+from lqf.training.network import FineTuned, Network, placed, plain_float32
+from lqf.training.random_views import RandomViews
 from lqf.training.step import sgd_step
 from lqf.training.stream import per_epoch, steps, stream
 from lqf.utils.progress import SILENT, Progress
 
 Loss = Literal["cross_entropy", "mse"]
-Schedule = Literal["cosine", "steps"]
+Schedule = Literal["cosine", "steps", "constant"]
 Augment = Literal["crop", "resized", "none"]
 Precision = Literal["bf16", "float32"]
 Mode = Literal["train", "eval"]
+SHOWN = 50
+"""Steps between two losses that are shown: to look at one, a GPU has to be waited for."""
 STOP_EPOCHS = 5
 """So many epochs in a row must be (nearly) without error before a run ends early, as in the paper."""
 DROP_AT = 2 / 3
@@ -48,7 +51,7 @@ def check_choices(how: object, choices: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class NLFT:
+class FineTuning:
     """How to fine-tune.
 
     Attributes:
@@ -59,7 +62,7 @@ class NLFT:
         loss: "cross_entropy" or "mse".
         alpha: scale of the targets of "mse".
         momentum, nesterov: of SGD.
-        schedule: "cosine" to zero, or "steps": η/10 from two thirds on.
+        schedule: "cosine" to zero, "steps": η/10 from two thirds on, or "constant".
         augment: random views, or "none": the central one.
         bn: whether batch normalisation uses the batch's statistics ("train") or keeps its own ("eval").
         precision: of forward and backward pass; weights and optimiser are float32. "float32" uses no TF32.
@@ -98,7 +101,7 @@ class NLFT:
         device: torch.device,
         start: Network | None = None,
         progress: Progress = SILENT,
-    ) -> Tuned:
+    ) -> FineTuned:
         """Fine-tune a copy of the backbone (load it with ``leaky=False`` for the original ReLU network).
 
         Or a copy of ``start``, a network that was tuned before, head and all.
@@ -107,13 +110,17 @@ class NLFT:
         with seeded(self.seed, device), plain_float32():
             given = copy.deepcopy(start) if start else Network(backbone, preprocess, len(images.samples.classes))
             network = given.to(device)
-            losses = self._train(network, images, Views(images, preprocess, self.augment, device), progress)
+            views = RandomViews(images, preprocess, self.augment, device)
+            losses, wrong = self._train(network, images, views, progress)
         network.eval()
-        means = per_epoch(losses, len(images), self._batch(images))
-        return Tuned(network, means, time.perf_counter() - began, self.precision)
+        means, errors = (per_epoch(x, len(images), self._batch(images)) for x in (losses, wrong))
+        return FineTuned(network, means, time.perf_counter() - began, self.precision, errors)
 
-    def _train(self, network: Network, images: Images, views: Views, progress: Progress) -> Tensor:
-        """All steps; the loss of every one, on the CPU. The last one is no number where the training diverged."""
+    def _train(self, network: Network, images: Images, views: RandomViews, progress: Progress) -> tuple[Tensor, Tensor]:
+        """All steps; the loss of every one and its share of wrong predictions, on the CPU.
+
+        Where the training diverges the last loss is not a number, and the steps end with their epoch.
+        """
         device = views.device
         if device.type == "cuda":
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -147,11 +154,18 @@ class NLFT:
                     progress.say(f"fine-tuning diverged in step {done} of {total}: {str(error).splitlines()[0][:200]}")
                     losses[k] = math.nan
                     break
-                stage.advance(batch)
-                if done * batch // len(images) > k * batch // len(images) and self._enough(wrong[:done], images):
+                shown = {"loss": float(losses[k]), "error": float(wrong[k])} if k % SHOWN == 0 else {}
+                stage.advance(batch, **shown)
+                if done * batch // len(images) > k * batch // len(images) and self._ends(
+                    losses[k], wrong[:done], images
+                ):
                     break
         network.zero_grad(set_to_none=True)  # they would keep the memory of the recording
-        return losses[:done].cpu()
+        return losses[:done].cpu(), wrong[:done].cpu()
+
+    def _ends(self, loss: Tensor, wrong: Tensor, images: Images) -> bool:
+        """Whether to stop after an epoch: it diverged, or there is nothing left to learn."""
+        return not math.isfinite(float(loss)) or self._enough(wrong, images)
 
     def _enough(self, wrong: Tensor, images: Images) -> bool:
         """Whether the last epochs, by the training errors of all steps so far, had next to no error."""
@@ -175,7 +189,7 @@ def rate(schedule: str, done: float) -> float:
     """Factor of the learning rate when a share ``done`` of the run is over."""
     if schedule == "cosine":
         return 0.5 * (1 + math.cos(math.pi * done))
-    return 1.0 if done < DROP_AT else 0.1
+    return 1.0 if schedule == "constant" or done < DROP_AT else 0.1
 
 
 @contextmanager

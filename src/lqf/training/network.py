@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Network(nn.Module):
 
 
 @dataclass(frozen=True)
-class Tuned:
+class FineTuned:
     """A fine-tuned network.
 
     Attributes:
@@ -54,12 +55,19 @@ class Tuned:
         losses: mean training loss of every epoch.
         seconds: from the call of `fit` until the device was done; compilation and moving the images included.
         precision: of the passes.
+        errors: share of wrong predictions of every epoch, while it ran.
     """
 
     network: Network
     losses: tuple[float, ...]
     seconds: float
     precision: str
+    errors: tuple[float, ...] = ()
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a loss was not a number."""
+        return not all(math.isfinite(loss) for loss in self.losses)
 
     def outputs(self, images: Images, batch_size: int = 128) -> Tensor:
         """Class scores (N, C) of the central views, on the CPU."""

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from lqf.data.augment import Windows
-from lqf.training.crops import Views
+from lqf.data.crops import Windows
+from lqf.training.random_views import RandomViews
 
 
 def steps(n: int, epochs: int, batch: int) -> int:
@@ -16,7 +16,7 @@ def steps(n: int, epochs: int, batch: int) -> int:
     return epochs * n // batch
 
 
-def drawn(views: Views, n: int, epochs: int, seed: int) -> tuple[Tensor, Windows | None]:
+def drawn(views: RandomViews, n: int, epochs: int, seed: int) -> tuple[Tensor, Windows | None]:
     """Row numbers (epochs·n,) in the order in which they are seen, and the windows of their views, on the device."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.cat([torch.randperm(n, generator=generator) for _ in range(epochs)])
@@ -24,7 +24,7 @@ def drawn(views: Views, n: int, epochs: int, seed: int) -> tuple[Tensor, Windows
     return order.to(views.device), windows
 
 
-def stream(views: Views, n: int, epochs: int, batch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+def stream(views: RandomViews, n: int, epochs: int, batch: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
     """(row numbers, pixels before normalisation) of every step, on the device; the next epoch follows on in a batch."""
     order, windows = drawn(views, n, epochs, seed)
     for at in range(0, len(order) - batch + 1, batch):

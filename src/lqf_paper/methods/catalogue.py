@@ -9,7 +9,7 @@ from typing import Any
 
 from lqf.backbones import Backbone
 from lqf.settings import Settings
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 from lqf_paper.methods.bilinear import bilinear, trained_reduction
 from lqf_paper.methods.exact import Ours, RidgeHead
 from lqf_paper.methods.linear import Linear
@@ -102,18 +102,18 @@ def params(method: str, scale: Scale, n: int, settings: dict[str, Any], **more: 
 def _nlft(**fixed: Any) -> Recipe:
     def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
         lab = task.lab
-        how = NLFT(seed=seed, precision=lab.precision, **fixed | settings)
+        how = FineTuning(seed=seed, precision=lab.precision, **fixed | settings)
         return how.fit(lab.network(leaky=False), task.train, lab.preprocess, device=lab.device, progress=lab.progress)
 
-    return defaults(NLFT, without=("seed", "precision"), pooled=False, **fixed)(recipe)
+    return defaults(FineTuning, without=("seed", "precision"), pooled=False, **fixed)(recipe)
 
 
-@defaults(NLFT, without=("seed", "precision"), pooled=True)
+@defaults(FineTuning, without=("seed", "precision"), pooled=True)
 def _bilinear_nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
     """MPN-COV: all weights, the channel reduction among them, through the root, which is never narrow."""
     lab, net = task.lab, _pooled(task, False, pool_channels)
     net = replace(net, body=trained_reduction(copy.deepcopy(net.body)))
-    how = NLFT(seed=seed, precision=lab.precision, **settings)
+    how = FineTuning(seed=seed, precision=lab.precision, **settings)
     return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
 
 

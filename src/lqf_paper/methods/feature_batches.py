@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-from lqf.training.crops import Views
+from lqf.training.random_views import RandomViews
 from lqf.training.stream import drawn
 
 Step = tuple[Tensor, Tensor]
@@ -19,7 +19,7 @@ BATCHES = 8
 
 
 def encoded(
-    views: Views, n: int, epochs: int, batch: int, seed: int, encode: Callable[[Tensor], Tensor]
+    views: RandomViews, n: int, epochs: int, batch: int, seed: int, encode: Callable[[Tensor], Tensor]
 ) -> Iterator[Step]:
     """As `lqf.training.stream.stream`, with ``encode`` of the pixels."""
     order, windows = drawn(views, n, epochs, seed)

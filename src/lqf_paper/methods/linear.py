@@ -38,8 +38,8 @@ from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
 from lqf.runtime.memory import available_bytes
-from lqf.training.crops import Views
 from lqf.training.finetune import Loss, Schedule, check_choices
+from lqf.training.random_views import RandomViews
 from lqf.training.stream import per_epoch
 from lqf.utils.progress import SILENT, Progress
 from lqf_paper.methods.heads import HeadKind, features_of, make_head
@@ -119,7 +119,7 @@ class Linear:
         heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed).to(device, dtype)
         model = LinearModel(body if self.scope == "all" else NOTHING, heads[None], True, 0.0)
         training = Training(self, model, body, inputs, features, kept)
-        delta, losses = training.run(Views(images, preprocess, self.augment, device), progress)
+        delta, losses = training.run(RandomViews(images, preprocess, self.augment, device), progress)
         means = per_epoch(losses, len(images), training.batch)
         encode = None if self.scope == "all" else body
         return Trained(model, delta, encode, preprocess, means, time.perf_counter() - began)

@@ -24,9 +24,9 @@ from lqf.linear.model import LinearModel
 from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
-from lqf.training.crops import Views
 from lqf.training.finetune import rate
 from lqf.training.network import autocast, plain_float32
+from lqf.training.random_views import RandomViews
 from lqf.training.stream import drawn, steps, stream
 from lqf.utils.progress import Progress
 from lqf_paper.methods.feature_batches import encoded
@@ -58,7 +58,7 @@ class Training:
     def total(self) -> int:
         return steps(len(self.inputs), self.how.epochs, self.batch)
 
-    def run(self, views: Views, progress: Progress) -> tuple[Tensor, Tensor]:
+    def run(self, views: RandomViews, progress: Progress) -> tuple[Tensor, Tensor]:
         """δ, and the loss of every step on the CPU."""
         how, device = self.how, self.inputs.device
         samples = self.inputs.images.samples
@@ -104,7 +104,7 @@ class Training:
         pulled = model.fused(x, delta.detach(), cotangent)[1]
         return kept[0], self.how.weight_decay * delta.detach() - pulled / len(x)
 
-    def _batches(self, views: Views) -> Iterable[tuple[Tensor, Tensor]]:
+    def _batches(self, views: RandomViews) -> Iterable[tuple[Tensor, Tensor]]:
         """Row numbers of every step, and pixels for a linearised network or features for a head alone."""
         how, n = self.how, len(self.inputs)
         if how.scope == "all":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from lqf.data import Images, Samples
@@ -18,7 +17,7 @@ class Mirrored:
     samples: Samples
     skipped: tuple[tuple[str, str], ...]
     hashes: tuple[str, ...]
-    whole: Images = field(repr=False)
+    plain: Images = field(repr=False)
 
     @classmethod
     def of(cls, images: Images) -> Mirrored:
@@ -27,17 +26,17 @@ class Mirrored:
 
     @property
     def own(self) -> range:
-        return self.whole.own
+        return self.plain.own
 
     @property
     def n_views(self) -> int:
-        return self.whole.n_views
+        return self.plain.n_views
 
     def __len__(self) -> int:
-        return len(self.whole)
+        return len(self.plain)
 
     def batch(self, index: Index, view: int = 0) -> Tensor:
-        return self.whole.batch(index, view).flip(-1)
+        return self.plain.batch(index, view).flip(-1)
 
-    def augmented(self, index: Index, scheme: str, generator: torch.Generator) -> Tensor:
-        return self.whole.augmented(index, scheme, generator).flip(-1)
+    def whole(self, index: Index) -> Tensor:
+        return self.plain.whole(index).flip(-1)

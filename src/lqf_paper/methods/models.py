@@ -19,7 +19,7 @@ from lqf_paper.methods.mirrored import Mirrored
 
 
 class Model(Protocol):
-    """What every method gives back: `Tuned`, `Trained`, …"""
+    """What every method gives back: `FineTuned`, `Trained`, …"""
 
     @property
     def losses(self) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from lqf.data import Images
 from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
-from lqf.training.finetune import NLFT, seeded
+from lqf.training.finetune import FineTuning, seeded
 from lqf.training.network import Network, placed
 from lqf_paper.methods.catalogue import fit_method
 from lqf_paper.methods.linear import Linear
@@ -47,7 +47,7 @@ PROBES = 8
 
 
 @work("spectrum of nlft", version=2, tol=TOL, probes=PROBES)
-@defaults(NLFT, without=("seed", "precision"))
+@defaults(FineTuning, without=("seed", "precision"))
 def spectrum_of_nlft(
     task: Task, *, k: int, images: int, settings: dict[str, Any] | None, seed: int = 0
 ) -> dict[str, Any]:

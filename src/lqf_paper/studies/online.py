@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lqf.linear.targets import error_rate
 from lqf.settings import Settings
-from lqf.training.finetune import NLFT
+from lqf.training.finetune import FineTuning
 from lqf.training.network import Network
 from lqf_paper.methods.models import error
 from lqf_paper.runner.registry import defaults, work
@@ -74,7 +74,7 @@ def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> t
 
 
 @work("online nlft", version=2)
-@defaults(NLFT, without=("seed", "precision"))
+@defaults(FineTuning, without=("seed", "precision"))
 def online_nlft(
     task: Task,
     *,
@@ -91,7 +91,7 @@ def online_nlft(
     ``least_steps`` of the optimiser. With ``first``, only so many of the steps are carried out.
     """
     lab, told = task.lab, []
-    how = NLFT(seed=seed, precision=lab.precision, **settings)
+    how = FineTuning(seed=seed, precision=lab.precision, **settings)
     start: Network | None = None
     for rows in arrivals(task.train.samples.labels, steps, seed)[:first]:
         now, batch = task.some(rows), min(how.batch_size, len(rows))

@@ -1,8 +1,9 @@
-"""Random crops of resized images, drawn from a generator or from the contents of each image.
+"""Crops of resized images: windows drawn from a generator or from the contents of each image, and what they show.
 
 By a generator: the same state gives the same pixels. All numbers of a batch are drawn before any pixel is touched, a
 fixed count per image, so neither threads nor the place where the images come from (memory or disk) can change them. By
-contents: an image has the same crops wherever it stands, among training images or alone.
+contents: an image has the same crops wherever it stands, among training images or alone. Random crops are cut wherever
+the pixels lie (`random_crops`); fixed ones belong to a model and are resampled as its images are (`fixed_crops`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -28,32 +30,57 @@ _AREA = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
 
 
-def augment(
-    images: np.ndarray, scheme: str, preprocess: Preprocess, generator: torch.Generator, workers: int
-) -> Tensor:
-    """Random views (B, 3, s, s) of resized images (B, 3, R, R), both uint8.
+def random_crops(whole: Tensor, scheme: str, size: int, generator: torch.Generator) -> Tensor:
+    """Random views (B, 3, s, s) of resized images (B, 3, R, R), both uint8, on their device.
 
     Args:
-        images: The whole resized images.
+        whole: the images, not cropped.
         scheme: "crop": s × s at a uniform place, mirrored with probability ½. "resized": a rectangle with a uniform
             share of the area (0.08 to 1) and a log-uniform aspect ratio (3/4 to 4/3), resized to s × s, and mirrored
             likewise.
-        preprocess: Gives s and the resampling filter.
-        generator: Where the randomness comes from.
-        workers: Threads that resize.
+        size: s.
+        generator: where the randomness comes from.
     """
-    windows = draw_windows(len(images), scheme, images.shape[-1], preprocess.size, generator)
-    return cut_out(images, windows, preprocess, workers)
+    return crop(whole, draw_windows(len(whole), scheme, whole.shape[-1], size, generator).to(whole.device), size)
 
 
-def cut_out(images: np.ndarray, windows: Windows, preprocess: Preprocess, workers: int) -> Tensor:
-    """The windows of resized images, resized to s × s where they have another size."""
+def crop(whole: Tensor, windows: Windows, s: int) -> Tensor:
+    """Windows of images (B, 3, R, R), resized to s × s where they have another size: uint8 (B, 3, s, s)."""
+    if not len(whole):
+        return whole.new_zeros(0, 3, s, s)
+    return resize(whole, windows, s) if windows.resized else cut(whole, windows, s)
+
+
+def cut(x: Tensor, windows: Windows, s: int) -> Tensor:
+    """Windows of s × s pixels of images (B, 3, R, R), mirrored where they should be: (B, 3, s, s), by one gather."""
+    steps = torch.arange(s, device=x.device)
+    across = torch.where(windows.mirrored[:, None], s - 1 - steps, steps)  # (B, s)
+    ys, xs = windows.boxes[:, :1] + steps, windows.boxes[:, 1:2] + across
+    image, channel = (torch.arange(k, device=x.device) for k in x.shape[:2])
+    return x[image[:, None, None, None], channel[:, None, None], ys[:, None, :, None], xs[:, None, None, :]]
+
+
+def resize(x: Tensor, windows: Windows, s: int) -> Tensor:
+    """Windows of any size, resized to s × s by bilinear interpolation: uint8 (B, 3, s, s)."""
+    side = x.shape[-1]
+    top, left, h, w = windows.boxes.float().unbind(1)
+    sign = 1.0 - 2.0 * windows.mirrored
+    zero = torch.zeros_like(top)
+    across = torch.stack([sign * w / side, zero, (2 * left + w) / side - 1], 1)
+    down = torch.stack([zero, h / side, (2 * top + h) / side - 1], 1)
+    grid = F.affine_grid(torch.stack([across, down], 1), [len(x), x.shape[1], s, s], align_corners=False)
+    out = F.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)
+    return out.round_().to(torch.uint8)
+
+
+def fixed_crops(images: np.ndarray, windows: Windows, preprocess: Preprocess, workers: int) -> Tensor:
+    """The windows of resized images, resized to s × s by Pillow as whole images are; some threads share the work."""
     n, s = len(images), preprocess.size
     boxes, mirrored = windows.boxes.tolist(), windows.mirrored.tolist()
     filter = RESAMPLING[preprocess.interpolation]
     out = np.empty((n, 3, s, s), np.uint8)
 
-    def cut(i: int) -> None:
+    def one(i: int) -> None:
         top, left, h, w = boxes[i]
         piece = images[i, :, top : top + h, left : left + w]
         if (h, w) != (s, s):
@@ -61,21 +88,32 @@ def cut_out(images: np.ndarray, windows: Windows, preprocess: Preprocess, worker
             piece = np.asarray(picture.resize((s, s), filter)).transpose(2, 0, 1)
         out[i] = piece[..., ::-1] if mirrored[i] else piece
 
-    for _ in in_order(cut, range(n), workers):
+    for _ in in_order(one, range(n), workers):
         pass
     return torch.from_numpy(out)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Where random views lie in their images: ``boxes`` (n, 4) of top, left, height, width; ``mirrored`` (n,) bool."""
+    """Where views lie in their images.
+
+    Attributes:
+        boxes: (n, 4) top, left, height, width.
+        mirrored: (n,) bool.
+        resized: whether boxes have sizes of their own, or all of them that of the view.
+    """
 
     boxes: Tensor
     mirrored: Tensor
+    resized: bool = True
 
     def __getitem__(self, part: slice) -> Windows:
         """Those of some of the images."""
-        return Windows(self.boxes[part], self.mirrored[part])
+        return Windows(self.boxes[part], self.mirrored[part], self.resized)
+
+    def to(self, device: torch.device) -> Windows:
+        """The same on a device."""
+        return Windows(self.boxes.to(device), self.mirrored.to(device), self.resized)
 
 
 def draw_windows(n: int, scheme: str, side: int, s: int, generator: torch.Generator) -> Windows:
@@ -83,7 +121,7 @@ def draw_windows(n: int, scheme: str, side: int, s: int, generator: torch.Genera
     if scheme not in get_args(Scheme):
         raise LQFError(f"the augmentation {scheme!r} is not known; choose {' or '.join(get_args(Scheme))}")
     boxes = squares(n, side, s, generator) if scheme == "crop" else rectangles(n, side, generator)
-    return Windows(boxes, _uniform((n,), generator) < 0.5)
+    return Windows(boxes, _uniform((n,), generator) < 0.5, scheme == "resized")
 
 
 def squares(n: int, side: int, s: int, generator: torch.Generator) -> Tensor:
