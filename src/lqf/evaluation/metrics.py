@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,6 @@ def measure(classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, w
     for k, name in enumerate(classes):
         if (rows := labels == k).any():
             per_class[name] = {"n": int(rows.sum()), "error": _mean(wrong[rows], weights[rows])}
-    pairs = Counter(zip(labels[wrong].tolist(), predicted[wrong].tolist(), strict=True))
     known = [c["error"] for c in per_class.values() if c["error"] is not None]
     return {
         "n": len(labels),
@@ -27,7 +26,8 @@ def measure(classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, w
         "mean_class_error": sum(known) / len(known) if known else None,
         "per_class": per_class,
         "confusions": [
-            {"label": classes[a], "predicted": classes[b], "n": n} for (a, b), n in sorted(pairs.items(), key=_by_count)
+            {"label": classes[c.label], "predicted": classes[c.predicted], "n": c.n}
+            for c in confusions(labels.tolist(), predicted.tolist())
         ],
     }
 
@@ -36,8 +36,21 @@ def _mean(wrong: np.ndarray, weights: np.ndarray) -> float | None:
     return float((wrong * weights).sum() / weights.sum()) if weights.sum() > 0 else None
 
 
-def _by_count(item: tuple[tuple[int, int], int]) -> tuple[int, tuple[int, int]]:
-    return -item[1], item[0]
+class Confusion(NamedTuple):
+    """So often, and for such a share of its images, a class is taken for another."""
+
+    label: int
+    predicted: int
+    n: int
+    share: float
+
+
+def confusions(labels: Sequence[int], predicted: Sequence[int]) -> list[Confusion]:
+    """Which class is taken for which, the most frequent first, then the largest share."""
+    of_class = Counter(labels)
+    pairs = Counter((a, b) for a, b in zip(labels, predicted, strict=True) if a != b)
+    found = [Confusion(a, b, n, n / of_class[a]) for (a, b), n in pairs.items()]
+    return sorted(found, key=lambda c: (-c.n, -c.share, c.label, c.predicted))
 
 
 def standard_error(rate: float | None, n: int) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -47,7 +47,9 @@ class Engine:
     say: Callable[[str], None]
     _inputs: Inputs | None = None
     _kept: QuadraticProblem | None = None
-    _bodies: dict[str, FastLinearization] = field(default_factory=dict)
+    _exact: FastLinearization | None = None
+    _eager: FastLinearization | None = None
+    _compiled: FastLinearization | None = None
 
     def compile_ahead(self) -> None:
         """Begin to compile kernels that will be needed, of the exact type and of the products'."""
@@ -60,7 +62,7 @@ class Engine:
 
     def fast(self, problem: QuadraticProblem, *, compiled: bool = False) -> QuadraticProblem:
         """The same problem with faster passes, for many products; of a narrow type twice as many rows at a time."""
-        body = self._compiled if compiled else self._eager
+        body = self.compiled if compiled else self.eager
         return replace(problem.with_body(body), inputs=self._batched(problem.inputs))
 
     def kept(self, problem: QuadraticProblem, *, compiled: bool = False) -> QuadraticProblem:
@@ -81,8 +83,7 @@ class Engine:
     def clear(self) -> None:
         """Give up all that was recorded too; it is made again where it is asked for."""
         self.release()
-        self._bodies.clear()
-        self._inputs = None
+        self._exact = self._eager = self._compiled = self._inputs = None
 
     def _batched(self, inputs: Inputs) -> Inputs:
         """On a GPU: in equal batches, none of which is filled up with rows that count for nothing."""
@@ -96,7 +97,7 @@ class Engine:
     def compiles(self, seconds: float) -> bool:
         """Whether to compile products that are expected to take so long; merged ones are no slower as they are."""
         if self.settings.compile == "auto":
-            return self.example.is_cuda and seconds > COMPILATION_PAYS and not self._eager.merged
+            return self.example.is_cuda and seconds > COMPILATION_PAYS and not self.eager.merged
         return self.settings.compile == "on"
 
     @cached_property
@@ -110,26 +111,24 @@ class Engine:
     @property
     def exact(self) -> FastLinearization:
         """The body with its layers merged, in its own floating-point type."""
-        return self._body("exact", lambda: FastLinearization(self.body, self._own, self.example, recorded=False))
+        if self._exact is None:
+            self._exact = FastLinearization(self.body, self.example.dtype, self.example, recorded=False)
+        return self._exact
 
     @property
-    def _eager(self) -> FastLinearization:
-        return self._body("eager", lambda: FastLinearization(self.body, self.dtype, self.example, say=self.say))
+    def eager(self) -> FastLinearization:
+        """The body of fast products, recorded."""
+        if self._eager is None:
+            self._eager = FastLinearization(self.body, self.dtype, self.example, say=self.say)
+        return self._eager
 
     @property
-    def _compiled(self) -> FastLinearization:
-        self._bodies.pop("eager", None)  # with what it has recorded
-        make = partial(FastLinearization, self.body, self.dtype, self.example, compiled=True, say=self.say)
-        return self._body("compiled", make)
-
-    def _body(self, kind: str, make: Callable[[], FastLinearization]) -> FastLinearization:
-        if kind not in self._bodies:
-            self._bodies[kind] = make()
-        return self._bodies[kind]
-
-    @property
-    def _own(self) -> torch.dtype:
-        return self.example.dtype
+    def compiled(self) -> FastLinearization:
+        """The body of fast products, compiled; the recorded one, and what it has recorded, is given up for it."""
+        self._eager = None
+        if self._compiled is None:
+            self._compiled = FastLinearization(self.body, self.dtype, self.example, compiled=True, say=self.say)
+        return self._compiled
 
 
 def in_range(body: Linearization, x: Tensor, dtype: torch.dtype) -> bool:

@@ -7,7 +7,7 @@ their running residual by the true one, so a fast product decides how soon the o
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import Any
 from weakref import WeakMethod
@@ -214,7 +214,8 @@ class FastLinearization(Linearization):
             self.backward_pass(x, z)
         except RuntimeError:
             reorder(self.module, torch.contiguous_format)
-            self.__dict__.pop("_tangents", None)
+            with suppress(AttributeError):  # in the order of before, if it was made at all
+                del self._tangents
             return torch.contiguous_format
         return self.format
 

@@ -13,11 +13,10 @@ from lqf.backbones.bilinear_pool import ChannelMoment
 from lqf.fast.engine import Engine
 from lqf.fitting.context import Context
 from lqf.fitting.training_set import TrainingSet
-from lqf.linear.batch import CPU_ROWS, rows_that_fit
+from lqf.linear.batch import CPU_ROWS, in_fitting_batches
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.sweep import sweep
-from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 
 
@@ -73,9 +72,8 @@ class Encoder:
             prefix=self._parts[0],
             world=context.world,
         )
-        if context.device.type == "cuda" and given is None:
-            free = available_bytes(context.device)
-            inputs = inputs.in_batches(rows_that_fit(self.body, inputs.example(1), free))
+        if given is None:
+            inputs = in_fitting_batches(inputs, self.body)
         inputs.cache_prefix(progress=context.progress)
         inputs.keep_on_device()
         return inputs

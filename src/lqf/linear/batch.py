@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from lqf.linear.inputs import Inputs
 from lqf.linear.layers import NormLayer, Tape
 from lqf.linear.linearize import Linearization
+from lqf.runtime.memory import available_bytes
 
 MOST = 128
 """Rows beyond which a GPU gets no faster."""
@@ -51,6 +53,13 @@ def rows_that_fit(body: Linearization, row: Tensor, free: int, most: int = MOST)
     """A power of two: half of the ``free`` bytes may be filled."""
     fit = free // 2 // max(1, COPIES * saved_bytes(body, row))
     return max(1, min(most, 1 << max(0, fit.bit_length() - 1)))
+
+
+def in_fitting_batches(inputs: Inputs, body: Linearization) -> Inputs:
+    """The same rows, on a GPU as many at a time as fit into its memory."""
+    if inputs.device.type != "cuda":
+        return inputs
+    return inputs.in_batches(rows_that_fit(body, inputs.example(1), available_bytes(inputs.device)))
 
 
 def even_rows(total: int, most: int) -> int:

@@ -12,14 +12,14 @@ from torch import Tensor
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess, with_views
 from lqf.fitting import Context, FittedModel, fit
+from lqf.linear import head_products, sweep
 from lqf.linear.batch import usual_rows
-from lqf.linear.head_products import jvp
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.targets import class_scores
 from lqf.settings import Settings
 from lqf.utils.progress import SILENT, Progress
-from lqf_paper.methods.heads import features_of, ridge_head
+from lqf_paper.methods.heads import ridge_head
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RidgeHead:
         """Solve; without a weight decay, leave-one-out chooses it."""
         began = time.perf_counter()
         body = Linearization(backbone.body.to(device))
-        z = features_of(body, _inputs(images, preprocess, device, body), progress)
+        z = sweep.features(body, _inputs(images, preprocess, device, body), progress=progress)
         head, choice = ridge_head(z, images, alpha, weight_decay)
         total = float(head.weights.sum())
         took = time.perf_counter() - began
@@ -67,7 +67,7 @@ class RidgeHead:
     def outputs(self, images: Images) -> Tensor:
         """Class scores (N, C), on the CPU."""
         inputs = _inputs(images, self.preprocess, self.v.device, self.body)
-        return jvp(features_of(self.body, inputs, SILENT), self.v).cpu()
+        return head_products.jvp(sweep.features(self.body, inputs), self.v).cpu()
 
 
 def _inputs(images: Images, preprocess: Preprocess, device: torch.device, body: Linearization) -> Inputs:

@@ -9,11 +9,7 @@ from torch import Tensor
 
 from lqf.data import Images
 from lqf.fitting.select_ridge import Choice, Judge, choose_ridge
-from lqf.linear.inputs import Inputs
-from lqf.linear.linearize import Linearization
-from lqf.runtime.precision import matmul_precision
 from lqf.solvers.head import Head
-from lqf.utils.progress import Progress
 
 HeadKind = Literal["random", "probe", "zero"]
 
@@ -55,17 +51,3 @@ def ridge_head(
     judge = Judge(targets, labels, weights.cpu(), 1)
     fixed = None if weight_decay is None else [weight_decay * float(weights.sum())]
     return head, choose_ridge(lambda _: head.ridge, head.residual, judge, [1.0], fixed)
-
-
-def features_of(body: Linearization, inputs: Inputs, progress: Progress) -> Tensor:
-    """z (N, p) of all images' central views, on the device."""
-    out: Tensor | None = None
-    with progress.stage("features", total=len(inputs), unit="images") as stage:
-        for rows, x in inputs.batches():
-            with matmul_precision(fast=False):
-                z = body.value(x)
-            out = z.new_zeros(len(inputs), z.shape[1]) if out is None else out
-            out[rows] = z
-            stage.advance(len(rows))
-    assert out is not None
-    return out

@@ -33,16 +33,16 @@ from torch import Tensor, nn
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
-from lqf.linear.batch import rows_that_fit
+from lqf.linear import sweep
+from lqf.linear.batch import CPU_ROWS, in_fitting_batches
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
-from lqf.runtime.memory import available_bytes
 from lqf.training.finetune import Loss, Schedule, check_choices
 from lqf.training.random_views import RandomViews
 from lqf.training.stream import per_epoch
 from lqf.utils.progress import SILENT, Progress
-from lqf_paper.methods.heads import HeadKind, features_of, make_head
+from lqf_paper.methods.heads import HeadKind, make_head
 from lqf_paper.methods.linear_training import Training
 from lqf_paper.methods.models import Trained
 from lqf_paper.runner.group_cache import Kept
@@ -115,7 +115,11 @@ class Linear:
         body = Linearization(backbone.body.to(device=device, dtype=dtype))
         inputs = kept.get(("inputs", self.dtype), lambda: _inputs(body, images, preprocess, device, dtype))
         needed = self.scope == "fc" or self.kfac or self.head == "probe"
-        features = kept.get(("features", self.dtype), lambda: features_of(body, inputs, progress)) if needed else None
+        features = (
+            kept.get(("features", self.dtype), lambda: sweep.features(body, inputs, progress=progress))
+            if needed
+            else None
+        )
         heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed).to(device, dtype)
         model = LinearModel(body if self.scope == "all" else NOTHING, heads[None], True, 0.0)
         training = Training(self, model, body, inputs, features, kept)
@@ -137,9 +141,8 @@ def _inputs(
     body: Linearization, images: Images, preprocess: Preprocess, device: torch.device, dtype: torch.dtype
 ) -> Inputs:
     """The central views, in batches that fit."""
-    inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=16)
-    if device.type == "cuda":
-        inputs.batch_size = rows_that_fit(body, inputs.example(1), available_bytes(device))
+    inputs = Inputs(images, preprocess, device=device, dtype=dtype, batch_size=CPU_ROWS)
+    inputs = in_fitting_batches(inputs, body)
     inputs.keep_on_device()
     return inputs
 

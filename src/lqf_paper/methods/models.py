@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -14,6 +14,7 @@ from lqf.fast import FastLinearization
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
+from lqf.linear.sweep import sweep
 from lqf.training.network import plain_float32
 from lqf_paper.methods.mirrored import Mirrored
 
@@ -58,16 +59,17 @@ class Trained:
         inputs = Inputs(
             images, self.preprocess, device=self.delta.device, dtype=self.delta.dtype, batch_size=batch_size
         )
-        model = self.model
-        if self.encode is None:
+        model, encode = self.model, self.encode
+        if encode is None:
             body = FastLinearization(model.body, self.delta.dtype, inputs.example(), recorded=False)
-            model = LinearModel(body, model.heads, model.around_w0, model.constant)
-        out = torch.empty(len(inputs), model.n_outputs, dtype=self.delta.dtype)
+            model = replace(model, body=body)
+
+        def apply(_: Tensor, x: Tensor) -> Tensor:
+            z, jd = model.jvp(x if encode is None else encode.value(x), self.delta)
+            return model.base(z) + jd
+
         with plain_float32():
-            for rows, x in inputs.batches():
-                z, jd = model.jvp(x if self.encode is None else self.encode.value(x), self.delta)
-                out[rows.cpu()] = (model.base(z) + jd).cpu()
-        return out
+            return sweep(inputs.batches(), len(inputs), apply, collect=torch.device("cpu"))
 
 
 def scores(model: Model, images: Images) -> Tensor | None:

@@ -52,7 +52,7 @@ def defaults(
     """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        function.__dict__["defaults"] = Defaults(of, fixed, without, version)
+        function.defaults = Defaults(of, fixed, without, version)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -11,7 +11,7 @@ from PIL import Image
 from lqf.analysis.audit.audit import Audit
 from lqf.analysis.audit.duplicates import near_duplicates
 from lqf.analysis.audit.informative import by_information
-from lqf.analysis.audit.labels import confusions, suspects
+from lqf.analysis.audit.labels import confused_classes, suspects
 from lqf.data import Preprocess, Samples
 from lqf.data.sources import PictureSource
 from lqf.evaluation.calibration import probabilities
@@ -108,7 +108,7 @@ def page(n: int, classes: tuple[str, ...], *, n_test: int = 0, name: str = "synt
         suspects=suspects(fitted, loo),
         duplicates=near_duplicates(fitted, [(i, i + 1, 0.99) for i in range(min(copies, n - 1))]),
         information=by_information(fitted, torch.tensor(rng.gamma(1.0, size=n))),
-        confusions=confusions(fitted, loo),
+        confusions=confused_classes(fitted, loo),
         classes=classes,
         samples=train,
         loo_error=loo.error,

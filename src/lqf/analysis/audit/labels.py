@@ -11,7 +11,6 @@ flipped labels that finds a few more. It is large where the label is wrong, and 
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.evaluation.metrics import confusions
 from lqf.fitting import FittedModel
 from lqf.linear.targets import logits
 
@@ -56,13 +56,9 @@ def soft_margin(model: FittedModel, loo: LeaveOneOut) -> Tensor:
     return ((others - scores.gather(1, own)[:, 0]) / model.beta).cpu()
 
 
-def confusions(model: FittedModel, loo: LeaveOneOut) -> list[dict[str, Any]]:
+def confused_classes(model: FittedModel, loo: LeaveOneOut) -> list[dict[str, Any]]:
     """Which class is taken for which in leave-one-out, how often, for which share of it; most frequent first."""
-    labels, predicted = model.train.labels.tolist(), loo.predicted.tolist()
-    of_class = Counter(labels)
-    pairs = Counter((a, b) for a, b in zip(labels, predicted, strict=True) if a != b)
-    ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], -pair[1] / of_class[pair[0][0]], pair[0]))
     return [
-        {"label": model.classes[a], "predicted": model.classes[b], "n": n, "share": n / of_class[a]}
-        for (a, b), n in ordered
+        {"label": model.classes[c.label], "predicted": model.classes[c.predicted], "n": c.n, "share": c.share}
+        for c in confusions(model.train.labels.tolist(), loo.predicted.tolist())
     ]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from lqf.evaluation.metrics import Confusion, confusions
+
 WHOLE = 14
 """Up to so many classes the whole confusion matrix is shown; of more, those that are confused most."""
 MOST_ROWS = 20
@@ -19,7 +21,7 @@ def confusion_matrix(classes: Sequence[str], labels: np.ndarray, predicted: np.n
     Rows are labels, columns predictions. Of many classes the matrix shows those in the most frequent confusions.
     """
     pairs = Counter(zip(labels.tolist(), predicted.tolist(), strict=True))
-    shown = _most_confused(pairs, len(classes))
+    shown = _most_confused(confusions(labels.tolist(), predicted.tolist()), len(classes))
     totals = np.bincount(labels, minlength=len(classes))
     rows = [
         {
@@ -41,13 +43,12 @@ def confusion_matrix(classes: Sequence[str], labels: np.ndarray, predicted: np.n
     return {"rows": rows, "names": [classes[k] for k in shown], "left_out": len(classes) - len(shown)}
 
 
-def _most_confused(pairs: Mapping[tuple[int, int], int], n_classes: int) -> list[int]:
+def _most_confused(found: Sequence[Confusion], n_classes: int) -> list[int]:
     if n_classes <= WHOLE:
         return list(range(n_classes))
     shown: list[int] = []
-    wrong = sorted(((n, pair) for pair, n in pairs.items() if pair[0] != pair[1]), key=lambda x: (-x[0], x[1]))
-    for _, pair in wrong:
-        new = [k for k in pair if k not in shown]
+    for c in found:
+        new = [k for k in (c.label, c.predicted) if k not in shown]
         if len(shown) + len(new) > WHOLE - 2:
             break
         shown += new
@@ -56,13 +57,11 @@ def _most_confused(pairs: Mapping[tuple[int, int], int], n_classes: int) -> list
 
 def confused_pairs(classes: Sequence[str], labels: np.ndarray, predicted: np.ndarray, most: int = 8) -> dict[str, Any]:
     """The most frequent confusions, with their share of the class."""
-    totals = Counter(labels.tolist())
-    pairs = Counter((a, b) for a, b in zip(labels.tolist(), predicted.tolist(), strict=True) if a != b)
-    ordered = sorted(pairs.items(), key=lambda x: (-x[1], x[0]))
+    found = confusions(labels.tolist(), predicted.tolist())
     rows = [
-        {"label": classes[a], "predicted": classes[b], "n": n, "share": n / totals[a]} for (a, b), n in ordered[:most]
+        {"label": classes[c.label], "predicted": classes[c.predicted], "n": c.n, "share": c.share} for c in found[:most]
     ]
-    return cut(rows, len(ordered))
+    return cut(rows, len(found))
 
 
 def class_table(classes: Sequence[str], loo: Mapping[str, Any], test: Mapping[str, Any] | None) -> dict[str, Any]:
