@@ -2,19 +2,18 @@
 
 import re
 import sys
-from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from html_reader import Reader
 from lqf.errors import MissingDependency
 from lqf.reports.html import words
 from lqf.reports.html.environment import breakable, number, percent, precise, render
 from lqf.reports.shift import Shift
 from reports.html.synthetic import page
 
-VOID = {"meta", "link", "img", "br", "wbr"}
 NAMES = {2: ("NORMAL", "PNEUMONIA"), 12: tuple(f"{k:03d}.Some_Bird_{k}" for k in range(12))}
 CASES = {
     "10 samples of 2 classes": (10, NAMES[2], 0),
@@ -22,33 +21,6 @@ CASES = {
     "240 samples of 12 classes": (240, NAMES[12], 120),
     "10,000 samples of 200 classes": (10_000, tuple(f"class number {k}" for k in range(200)), 2_000),
 }
-
-
-class Reader(HTMLParser):
-    """Tags, attributes and text; fails where a tag is not closed by its own."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str, str | None]] = []
-        self.text = ""
-        self.feed(html)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, name, value) for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.attributes += [(tag, name, value) for name, value in attrs]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] != "style":
-            self.text += data
 
 
 @pytest.fixture(scope="module", params=CASES)

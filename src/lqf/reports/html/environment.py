@@ -10,23 +10,35 @@ from typing import Any
 from lqf.errors import MissingDependency
 from lqf.utils import text
 
+HERE = "lqf.reports.html"
+
 
 def render(template: str, **context: Any) -> str:
     """A template of this package as text; fails where jinja2 is missing or a name is not defined."""
+    return load_template(template).render(**context)
+
+
+def load_template(name: str, package: str = HERE) -> Any:
+    """A template, ready to be filled: of ``package``, which may include those of this one."""
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as e:
         raise MissingDependency("jinja2", "HTML pages") from e
+
+    def source(name: str) -> str | None:
+        found = (files(place).joinpath(name) for place in (package, HERE))
+        return next((file.read_text(encoding="utf-8") for file in found if file.is_file()), None)
+
     environment = Environment(
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(lambda name: files("lqf.reports.html").joinpath(name).read_text(encoding="utf-8")),
+        loader=FunctionLoader(source),
     )
     environment.filters |= {"percent": percent, "number": number, "sentence": sentence, "counted": text.counted}
     environment.filters |= {"breakable": breakable, "precise": precise}
-    return environment.get_template(template).render(**context)
+    return environment.get_template(name)
 
 
 def percent(share: float | None, digits: int = 1) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lqf.evaluation.metrics import standard_error
+from lqf.reports.html.environment import percent
 from lqf.solvers.solution import Step
 
 WIDTH, HEIGHT = 360, 260
@@ -151,6 +152,26 @@ def shift_plot(train: Sequence[float], test: Sequence[float], bins: int = 24) ->
         marks.append({"kind": "area", "class": css, "points": " ".join([*corners, f"{x(high)},{y(0)}"])})
     plot = frame(x, y, "← like the training set · like the test set →", "share of images in %", marks)
     return plot | {"x_ticks": []}
+
+
+def error_chart(bars: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Where errors with their standard errors (``error``, ``se``) lie, in percent of an axis that ends on whole steps
+    outside all of them.
+    """
+    bars = list(bars)
+    low, high = min(b["error"] - b["se"] for b in bars), max(b["error"] + b["se"] for b in bars)
+    step = next(s for s in (0.01, 0.02, 0.05, 0.1, 0.2) if (high - low) / s <= 6)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    axis = Axis(first, max(last, first + 1), 0, 100)
+
+    def place(x: float) -> float:
+        return axis(x / step)
+
+    ends = [
+        {"at": place(b["error"]), "from": place(b["error"] - b["se"]), "to": place(b["error"] + b["se"])} for b in bars
+    ]
+    ticks = [{"at": axis(k), "label": percent(k * step, 0)} for k in range(first, int(axis.high) + 1)]
+    return {"bars": [b | e for b, e in zip(bars, ends, strict=True)], "ticks": ticks}
 
 
 def _histogram(values: Sequence[float], low: float, width: float, bins: int) -> list[float]:
