@@ -230,6 +230,50 @@ def test_a_failed_fit_keeps_the_old_model() -> None:
     np.testing.assert_array_equal(model.decision_function(NEW), before)
 
 
+AFTERWARDS: dict[str, Any] = {
+    "form": "w0",
+    "alpha": 3.0,
+    "head": "random",
+    "dtype": "float32",
+    "linearize": "second",
+    "views": "flip",
+    "leaky": False,
+    "size": 7,
+    "seed": 9,
+    "weight_decay": 5.0,
+}
+
+
+def test_a_fitted_model_owns_its_settings(tmp_path: Path) -> None:
+    model = classifier(**FIXED).fit(X, Y)
+    given, outputs = model.get_params(), model.decision_function(NEW)
+    effects, left_out = model.analyse(X, Y).influence(NEW).effects, model.leave_one_out().outputs
+    model.set_params(**AFTERWARDS)
+    np.testing.assert_array_equal(model.decision_function(NEW), outputs)
+    analysis = model.analyse(X, Y)
+    assert torch.equal(analysis.influence(NEW).effects, effects)
+    torch.testing.assert_close(analysis.leave_one_out().outputs, left_out, rtol=1e-9, atol=1e-9)
+    model.save(tmp_path / "run")
+    loaded = LQFClassifier.load(tmp_path / "run", backbone=network(), device="cpu")
+    kept = {k: v for k, v in loaded.get_params().items() if k != "backbone"}
+    assert kept == {k: v for k, v in given.items() if k != "backbone"}
+    np.testing.assert_array_equal(loaded.decision_function(NEW), outputs)
+    assert torch.equal(loaded.analyse(X, Y).influence(NEW).effects, effects)
+    refitted = model.set_params(views="none").fit(X, Y)  # now they count
+    assert refitted.report_["form"] == "w0"
+    assert not np.allclose(refitted.decision_function(NEW), outputs)
+
+
+@pytest.mark.parametrize("names", [("07", "1", "7"), ("-1", "0", "3"), ("b", "a", "1")])
+def test_class_names_mean_the_same_in_predictions_and_in_analysis(names: tuple[str, ...]) -> None:
+    y = np.array(names)[Y]
+    model = classifier(**FIXED).fit(X, y)
+    assert model.score(X, y) > 0.6
+    queries = model.analyse(X).queries(X, y)
+    assert [model.fitted_.classes[k] for k in queries.labels.tolist()] == y.tolist()
+    assert set(map(str, model.predict(NEW))) <= set(names)
+
+
 # --- a folder of pictures ---------------------------------------------------------------------------------------------
 
 MOBILE: dict[str, Any] = {"backbone": "mobilenet_v2", "weights": "random", "size": 32, "device": "cpu"}
