@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import jacrev
 
-from lqf.linear.linearize import Linearization
+from lqf.linear.linearize import Layout, Linearization
 from lqf.linear.model import with_one
 from lqf.linear.problem import QuadraticProblem
 
@@ -58,3 +58,9 @@ def optimum(problem: QuadraticProblem, keep: Tensor | None = None) -> Tensor:
     flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])
     h = flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(problem))
     return torch.linalg.solve(h, flat.T @ (w * r.flatten()))
+
+
+def offsets(layout: Layout) -> dict[str, int]:
+    """First position of each weight in the flat vector."""
+    ends = torch.tensor([0, *layout.sizes]).cumsum(0).tolist()
+    return dict(zip(layout.names, ends, strict=False))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cases import every_network, images, network
-from dense import jacobian
+from dense import jacobian, offsets
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker, eigh
 from lqf.curvature.ekfac import PRIOR, with_moments
 from lqf.curvature.kfac import Piece, kfac
@@ -73,7 +73,7 @@ def test_blocks_have_the_exact_trace(name: str) -> None:
     mu = 1e-3
     inverse = dense_inverse(result, body.size, mu)
     block = torch.linalg.inv(inverse) - mu * torch.eye(body.size).double()
-    at, sizes = body.layout.offsets(), dict(zip(body.layout.names, body.layout.sizes, strict=True))
+    at, sizes = offsets(body.layout), dict(zip(body.layout.names, body.layout.sizes, strict=True))
     for lay in Tape(body, x).layers:
         if name == "shared" and lay.name != "1":
             continue  # called twice: the factors ignore the correlation between the calls
@@ -86,7 +86,7 @@ def test_norm_blocks_are_exact_per_channel() -> None:
     body, x = Linearization(network("convnet")), images()
     weights = torch.rand(7, dtype=torch.float64) + 0.5
     result = kfac(Tape(body, x), [exact_piece(body, x, weights)])
-    jac, at = jacobian(body, x), body.layout.offsets()
+    jac, at = jacobian(body, x), offsets(body.layout)
     gamma, beta = (jac[..., at[f"1.{k}"] : at[f"1.{k}"] + 4] for k in ("weight", "bias"))
     both = torch.stack([gamma, beta], -1)
     expected = torch.einsum("b,boci,bocj->cij", weights, both, both)
@@ -98,7 +98,7 @@ def test_others_get_their_exact_diagonal_and_are_named() -> None:
     body, x = Linearization(network("scaled")), images()
     with pytest.warns(UserWarning, match=r"1\.gamma"):
         result = kfac(Tape(body, x), [exact_piece(body, x, torch.ones(7).double())])
-    at = body.layout.offsets()["1.gamma"]
+    at = offsets(body.layout)["1.gamma"]
     expected = jacobian(body, x)[..., at : at + 3].square().sum((0, 1))
     torch.testing.assert_close(result.channels["1.gamma"].lam[:, 0], expected)
 
@@ -119,7 +119,7 @@ def test_moments_are_the_diagonal_in_the_factored_basis() -> None:
     tape, piece = Tape(body, x), exact_piece(body, x, torch.rand(7, dtype=torch.float64) + 0.5)
     plain = kfac(tape, [piece])
     corrected = with_moments(plain, tape, [piece], float(piece.weights.sum()))
-    jac, at = jacobian(body, x), body.layout.offsets()
+    jac, at = jacobian(body, x), offsets(body.layout)
     share = 7 / (7 + PRIOR)
     for lay in tape.layers:
         if lay.name not in plain.kronecker or lay.bias:

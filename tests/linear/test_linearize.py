@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from cases import every_network, images, network
-from dense import jacobian
+from dense import jacobian, offsets
 from lqf.errors import LQFError
 from lqf.linear.linearize import Linearization, linearized_body
 
@@ -105,4 +105,4 @@ def test_layout_round_trip() -> None:
     assert torch.equal(body.layout.flatten(views.values()), v)
     views[body.layout.names[0]].zero_()
     assert not v[: body.layout.sizes[0]].any()
-    assert body.layout.offsets()[body.layout.names[1]] == body.layout.sizes[0]
+    assert offsets(body.layout)[body.layout.names[1]] == body.layout.sizes[0]

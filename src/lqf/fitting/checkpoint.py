@@ -105,10 +105,6 @@ class Checkpoint:
             )
         return State(vectors, json.loads(meta["state"]))
 
-    def remove(self) -> None:
-        """Forget it: the fit is finished."""
-        self.path.unlink(missing_ok=True)
-
 
 def keeper(checkpoint: Checkpoint | None, ridge: Ridge, world: World) -> StateCheckpoint:
     """Writes what a solver has reached; the first process does it for all."""

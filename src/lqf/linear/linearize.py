@@ -41,14 +41,6 @@ class Layout:
         """D, the length of the flat vector."""
         return sum(self.sizes)
 
-    def offsets(self) -> dict[str, int]:
-        """First position of each weight."""
-        out, at = {}, 0
-        for name, size in zip(self.names, self.sizes, strict=True):
-            out[name] = at
-            at += size
-        return out
-
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Split a flat vector (D,) into views of the weights' shapes; writing to a view writes to the vector."""
         parts = flat.split(list(self.sizes))

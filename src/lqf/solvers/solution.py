@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -69,16 +68,6 @@ class Solution:
     level: Level
     certificate: Certificate
     history: tuple[Step, ...] = field(default=())
-
-    def summary(self) -> dict[str, Any]:
-        """Everything but the weights, as JSON values."""
-        return {
-            "solver": self.solver,
-            "level": self.level,
-            "ridge": asdict(self.ridge),
-            "certificate": asdict(self.certificate),
-            "history": [asdict(s) for s in self.history],
-        }
 
 
 def right_hand_side_norm(problem: QuadraticProblem) -> float:
