@@ -93,7 +93,7 @@ def classifier(**params: Any) -> LQFClassifier:
 def outline(
     settings: Settings, backbone: Backbone, images: Any, preprocess: Preprocess, mu: float = 1.0
 ) -> TrainingProblem:
-    """The training problem around the point of a head with ridge strength μ, still without ridge strengths of its own."""
+    """The training problem around the point of a head with ridge strength μ, without ridge strengths of its own."""
     data = TrainingSet.of(images, preprocess, Context(settings, CPU))
     return outlined(HeadFit.at(Encoder(data, backbone), "its own", mu))
 

@@ -62,7 +62,7 @@ def worked(world: World) -> str:
     import lqf.data.images
 
     decoded, read, sums, per_product = lqf.data.images.decoded, [], [], []
-    sum_, product = World.sum_, SchurComplement.product
+    all_reduce_, product = World.all_reduce_, SchurComplement.product
 
     def counting(samples: Any, preprocess: Any, i: int) -> Any:
         read.append(samples.ids[i])
@@ -70,7 +70,7 @@ def worked(world: World) -> str:
 
     def counted_sum(self: World, tensor: torch.Tensor) -> torch.Tensor:
         sums.append(tensor.numel())
-        return sum_(self, tensor)
+        return all_reduce_(self, tensor)
 
     def counted_product(self: SchurComplement, v: torch.Tensor) -> torch.Tensor:
         before = len(sums)
@@ -78,9 +78,9 @@ def worked(world: World) -> str:
         per_product.append(sums[before:])
         return out
 
-    lqf.data.images.decoded, World.sum_, SchurComplement.product = counting, counted_sum, counted_product
+    lqf.data.images.decoded, World.all_reduce_, SchurComplement.product = counting, counted_sum, counted_product
     fits = {"pcg": fit("pcg", world)}
-    read_each = world.every(read)
+    read_each = world.all_gather(read)
     fits |= {case: fit(case, world) for case in CASES if case != "pcg"}
 
     def refuse() -> int:
@@ -95,15 +95,15 @@ def worked(world: World) -> str:
             world.together(attempt)
         except LQFError as error:
             refused.append(str(error))
-    same = world.every([fits[case]["delta"] for case in CASES if case in fits])
+    same = world.all_gather([fits[case]["delta"] for case in CASES if case in fits])
     return json.dumps(
         {
             "fits": fits,
             "read": read_each,
             "product": per_product[0],
-            "every": world.every({"rank": world.rank, "text": "ß" * world.rank}),
+            "every": world.all_gather({"rank": world.rank, "text": "ß" * world.rank}),
             "first": world.first(lambda: world.rank),
-            "spread": world.spread_(torch.full((2,), 7.0 + world.rank)).tolist(),
+            "spread": world.broadcast_(torch.full((2,), 7.0 + world.rank)).tolist(),
             "refused": refused,
             "bitwise": all(each == same[0] for each in same),
         }
@@ -285,9 +285,9 @@ def test_a_wrong_path_is_refused_once(folder: Path) -> None:
 
 def test_one_process_alone_does_nothing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(3)
-    assert ALONE.sum_(x) is x
-    assert ALONE.spread_(x) is x
-    assert ALONE.every({"a": 1}) == [{"a": 1}]
+    assert ALONE.all_reduce_(x) is x
+    assert ALONE.broadcast_(x) is x
+    assert ALONE.all_gather({"a": 1}) == [{"a": 1}]
     assert ALONE.first(lambda: "made") == "made"
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)

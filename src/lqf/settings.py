@@ -77,8 +77,8 @@ class Setup:
 
     backbone: Any = setting(
         "efficientnet_lite0",
-        "the network: a name that `lqf backbones` lists, timm:NAME, torchvision:NAME; in Python also any nn.Module that "
-        "ends in a linear layer",
+        "the network: a name that `lqf backbones` lists, timm:NAME, torchvision:NAME; in Python also any nn.Module "
+        "that ends in a linear layer",
         group=PROBLEM,
         metavar="NAME",
     )
@@ -115,8 +115,8 @@ class Settings:
     )
     views: str = setting(
         "auto",
-        "fixed views of every image, in training and in predictions: its centre, that and its mirror image, crops, random "
-        "resized crops; auto: the mirror image where leave-one-out gains by it",
+        "fixed views of every image, in training and in predictions: its centre, that and its mirror image, crops, "
+        "random resized crops; auto: the mirror image where leave-one-out gains by it",
         group=IMAGES,
         choices=("auto", "none", "flip", "five", "ten", "resized"),
     )
@@ -146,7 +146,7 @@ class Settings:
     )
     form: str = setting(
         "centred",
-        "penalise the head around zero, with a weight decay of its own, or as in the paper all weights around w0 with one",
+        "penalise the head around zero, with a weight decay of its own, or, as the paper, all weights around w0",
         group=PROBLEM,
         choices=("centred", "w0"),
     )
@@ -165,8 +165,8 @@ class Settings:
     preconditioner: str = setting("kfac", "of pcg; none is for comparison", group=SOLVING, choices=("kfac", "none"))
     loo: str = setting(
         "auto",
-        "the error on unseen data where it is not exact: by refits without each fold, roughly by a kernel, or not at all; "
-        "auto: folds with pcg, kernel with sgd and adam",
+        "the error on unseen data where it is not exact: by refits without each fold, roughly by a kernel, or not at "
+        "all; auto: folds with pcg, kernel with sgd and adam",
         group=SOLVING,
         choices=("auto", "folds", "kernel", "none"),
     )

@@ -12,13 +12,13 @@ import torch
 from lqf.errors import Incomplete, LQFError, MissingDependency
 from lqf.utils.progress import SILENT, Progress
 from lqf_paper.experiments import EXPERIMENTS
-from lqf_paper.report.results import Told, write_results
+from lqf_paper.report.results import PageInfo, write_results
 from lqf_paper.runner.cells import Store
 from lqf_paper.runner.claims import Claims
 from lqf_paper.runner.run import Run, open_tasks
 from lqf_paper.runner.scale import SCALES, Scale
 from lqf_paper.runner.shown_command import shown_command
-from lqf_paper.runner.workspace import Lab
+from lqf_paper.runner.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Order:
         scale = SCALES[self.scale] if isinstance(self.scale, str) else self.scale
         return replace(scale, size=self.size or scale.size, epochs=self.epochs or scale.epochs)
 
-    def lab(self, progress: Progress) -> Lab:
+    def workspace(self, progress: Progress) -> Workspace:
         """Network and pixels."""
         scale = self.sized
         limits = (scale.size, scale.classes, scale.per_class, scale.test_per_class)
-        return Lab(self.backbone, self.weights, self.device, *limits, progress)
+        return Workspace(self.backbone, self.weights, self.device, *limits, progress)
 
 
 def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     of several processes side by side, the one that ends last writes them.
     """
     require_extra()
-    store, lab = Store(order.out / "cells"), order.lab(progress)
+    store, workspace = Store(order.out / "cells"), order.workspace(progress)
     experiments = {name: EXPERIMENTS[name] for name in order.names}
-    run = Run(experiments, open_tasks(order.data, lab), order.sized, store, progress)
+    run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress)
     if order.finished:
-        use_finished(run, lab)
+        use_finished(run, workspace)
     else:
         try:
             run.compute()
@@ -80,21 +80,21 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
             raise KeyboardInterrupt(
                 f"interrupted; finished cells are kept in `{store.folder}`. To continue:\n  {order.command}"
             ) from None
-    written = [r for name in order.names if (r := _written(order, run, name, lab)) is not None]
+    written = [r for name in order.names if (r := _written(order, run, name, workspace)) is not None]
     told = {"results": written, "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
     if run.failed:
         raise Incomplete(_failed(run), told)
     return told
 
 
-def use_finished(run: Run, lab: Lab) -> None:
+def use_finished(run: Run, workspace: Workspace) -> None:
     """Let ``run`` find its cells under the kind of device that has computed most of them."""
     missing = {}
     for kind in ("cuda", "cpu"):
-        lab.device = torch.device(kind)
+        workspace.device = torch.device(kind)
         missing[kind] = run.missing()
     fewest = min(missing, key=lambda kind: missing[kind])
-    lab.device = torch.device(fewest)
+    workspace.device = torch.device(fewest)
     every = run.every()
     if missing[fewest] == len(every):
         raise LQFError(
@@ -105,7 +105,7 @@ def use_finished(run: Run, lab: Lab) -> None:
         run.progress.say(f"{missing[fewest]} of {len(every)} cells are missing; the results are those of the others")
 
 
-def _written(order: Order, run: Run, name: str, lab: Lab) -> dict[str, Any] | None:
+def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[str, Any] | None:
     """Write an experiment's results; None where it has none, or not yet."""
     if run.elsewhere & run.cells(name).keys():
         return None
@@ -116,12 +116,12 @@ def _written(order: Order, run: Run, name: str, lab: Lab) -> dict[str, Any] | No
         run.progress.say(f"{name}: too few of its {len(results.wanted)} cells are there; nothing is written")
         return None
     summary = experiment.summarise(results)
-    told = Told(
+    told = PageInfo(
         name,
         experiment,
         shown_command(order.command, order.names, name, order.data),
-        lab.network(leaky=False).name,
-        lab.preprocess.size,
+        workspace.network(leaky=False).name,
+        workspace.preprocess.size,
     )
     with Claims(run.store.folder / ".claims").lock():  # the page is read, changed and written
         files = write_results(order.out, told, results, summary, list(EXPERIMENTS))

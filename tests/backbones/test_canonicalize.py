@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lqf.backbones.canonicalize import Attention, make_plain
+from lqf.backbones.canonicalize import Attention, canonicalize
 from lqf.fast import FastLinearization
 from lqf.linear.linearize import Linearization
 
@@ -37,7 +37,7 @@ class SelfAttention(nn.Module):
 def test_attention_equals_torchs(batch_first, bias):
     net, x = SelfAttention(batch_first=batch_first, bias=bias).double().eval(), torch.randn(3, 5, 8).double()
     expected = net(x)
-    moved = make_plain(net)
+    moved = canonicalize(net)
     assert isinstance(net.attention, Attention)
     assert moved["attention.in_proj_weight"] == "attention.in_proj.weight"
     assert torch.allclose(net(x), expected, rtol=0, atol=1e-12)
@@ -52,7 +52,7 @@ def test_attention_masks(shape, kind):
     if kind == "bool":
         net.mask[..., 0] = False  # a row that sees nothing is NaN in both
     expected = net(x)
-    make_plain(net)
+    canonicalize(net)
     assert torch.allclose(net(x), expected, rtol=0, atol=1e-12)
 
 
@@ -67,7 +67,7 @@ def test_attention_over_other_keys_with_padding_and_weights():
 
 def test_attention_with_other_widths_stays():
     net = nn.Sequential(nn.MultiheadAttention(8, 2, kdim=4, vdim=4))
-    assert make_plain(net) == {}
+    assert canonicalize(net) == {}
     assert isinstance(net[0], nn.MultiheadAttention)
 
 
@@ -77,7 +77,7 @@ def test_transformer_encoder_takes_no_fused_path(batch_first):
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=batch_first)
     net, x = nn.TransformerEncoder(layer, 2).double().eval(), torch.randn(3, 5, 8).double()
     expected = net(x)
-    make_plain(net)
+    canonicalize(net)
     with torch.no_grad():
         assert torch.allclose(net(x), expected, rtol=0, atol=1e-12)
     jvp_matches_reverse(net, x)
@@ -86,7 +86,7 @@ def test_transformer_encoder_takes_no_fused_path(batch_first):
 def test_rewriting_keeps_the_tensors_and_the_random_state():
     net = SelfAttention()
     before, state = {id(p) for p in net.parameters()}, torch.get_rng_state()
-    make_plain(net)
+    canonicalize(net)
     assert {id(p) for p in net.parameters()} == before
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -101,7 +101,7 @@ def test_timm_models_keep_their_result(name):
     size = 224 if name.startswith("vit") else 71
     x = torch.randn(1, 3, size, size, dtype=torch.float64)
     original, expected = copy.deepcopy(net), net(x)
-    moved = make_plain(net)
+    moved = canonicalize(net)
     assert torch.allclose(net(x), expected, rtol=1e-10, atol=1e-12)
     translated = {moved.get(k, k) for k in original.state_dict()}
     assert translated == set(net.state_dict())
@@ -119,7 +119,7 @@ def test_cached_attention_biases_depend_on_their_weights():
     x = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
         net(x)
-    make_plain(net)
+    canonicalize(net)
     tangent = {n: torch.ones_like(p) if n == name else torch.zeros_like(p) for n, p in net.named_parameters()}
     tangent[name][:, 0] = 2.0  # a constant would leave the softmax alone
     # scales that start at zero would hide everything before them
@@ -147,7 +147,7 @@ def test_blocks_of_resnets_are_those_that_are_merged(make, merged):
         if isinstance(m, nn.BatchNorm2d):
             m.running_mean.normal_(), m.running_var.uniform_(0.5, 2), m.weight.data.uniform_(0.5, 2)
     expected, before = net(x), {n: p.clone() for n, p in net.named_parameters()}
-    moved = make_plain(net)
+    moved = canonicalize(net)
     torch.testing.assert_close(net(x), expected, rtol=1e-10, atol=1e-10)
     after = dict(net.named_parameters())
     assert all(torch.equal(after[moved.get(n, n)], p) for n, p in before.items())

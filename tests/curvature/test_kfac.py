@@ -9,7 +9,7 @@ from torch import nn
 from cases import every_network, images, network
 from dense import jacobian, offsets
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker, eigh
-from lqf.curvature.ekfac import PRIOR, with_moments
+from lqf.curvature.ekfac import PRIOR, ekfac
 from lqf.curvature.kfac import Piece, kfac
 from lqf.linear.layers import Tape
 from lqf.linear.linearize import Linearization
@@ -118,7 +118,7 @@ def test_moments_are_the_diagonal_in_the_factored_basis() -> None:
     body, x = Linearization(network("convnet")), images()
     tape, piece = Tape(body, x), exact_piece(body, x, torch.rand(7, dtype=torch.float64) + 0.5)
     plain = kfac(tape, [piece])
-    corrected = with_moments(plain, tape, [piece], float(piece.weights.sum()))
+    corrected = ekfac(plain, tape, [piece], float(piece.weights.sum()))
     jac, at = jacobian(body, x), offsets(body.layout)
     share = 7 / (7 + PRIOR)
     for lay in tape.layers:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lqf.curvature import parallel_eigh as module
-from lqf.curvature.parallel_eigh import together
+from lqf.curvature.parallel_eigh import run_parallel
 
 CPU = torch.device("cpu")
 
@@ -47,7 +47,7 @@ def test_results_come_in_order_and_the_longest_task_begins(
 ) -> None:
     monkeypatch.setattr(module, "AT_A_TIME", 1)
     order: list[int] = []
-    results = together(tasks(order), [1, 5, 2, 4, 3], pretended_gpu)
+    results = run_parallel(tasks(order), [1, 5, 2, 4, 3], pretended_gpu)
     assert [float(r[0][0]) for r in results] == [0, 1, 2, 3, 4]
     assert order == [1, 3, 4, 2, 0]
 
@@ -55,7 +55,7 @@ def test_results_come_in_order_and_the_longest_task_begins(
 def test_threads_give_what_one_gives(pretended_gpu: torch.device) -> None:
     matrices = [torch.randn(n, n).double() for n in (20, 30, 40)]
     jobs = [lambda m=m: list(torch.linalg.eigh(m @ m.T)) for m in matrices]
-    for one, many in zip(together(jobs, [1, 2, 3], CPU), together(jobs, [1, 2, 3], pretended_gpu), strict=True):
+    for one, many in zip(run_parallel(jobs, [1, 2, 3], CPU), run_parallel(jobs, [1, 2, 3], pretended_gpu), strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, many, strict=True))
 
 
@@ -64,7 +64,7 @@ def test_an_error_of_a_task_is_raised(pretended_gpu: torch.device) -> None:
         raise torch.linalg.LinAlgError("no convergence")
 
     with pytest.raises(torch.linalg.LinAlgError, match="no convergence"):
-        together([fails], [1.0], pretended_gpu)
+        run_parallel([fails], [1.0], pretended_gpu)
 
 
 @pytest.mark.gpu
@@ -72,5 +72,5 @@ def test_streams_of_a_gpu_give_the_same_eigenvalues() -> None:
     matrices = [torch.randn(n, n).cuda() for n in (100, 200, 300, 400)]
     jobs = [lambda m=m: list(torch.linalg.eigh(m @ m.T)) for m in matrices]
     costs = [1.0, 2.0, 3.0, 4.0]
-    for one, many in zip(together(jobs, costs, CPU), together(jobs, costs, torch.device("cuda")), strict=True):
+    for one, many in zip(run_parallel(jobs, costs, CPU), run_parallel(jobs, costs, torch.device("cuda")), strict=True):
         torch.testing.assert_close(one[0], many[0])

@@ -6,7 +6,7 @@ from torch import nn
 
 from cases import every_network, images, network
 from lqf.backbones import load_backbone
-from lqf.fast.fused import SharedLinearization
+from lqf.fast.fused import FusedLinearization
 from lqf.linear.linearize import Linearization
 
 TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.6, torch.float16: 0.1}
@@ -21,7 +21,7 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_both_products_agree(name: str, dtype: torch.dtype, merges: bool) -> None:
     exact = Linearization(network(name))
-    fast = SharedLinearization(exact, dtype, images(2), merges=merges)
+    fast = FusedLinearization(exact, dtype, images(2), merges=merges)
     x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
     (dz, pulled), expected = (body.fused(x, v, lambda z, dz: dz - z) for body in (fast, exact))
     assert relative(dz, expected[0]) < TYPES[dtype]
@@ -35,7 +35,7 @@ def test_both_products_agree(name: str, dtype: torch.dtype, merges: bool) -> Non
 def test_merged_passes_of_the_built_in_networks_are_exact(name: str) -> None:
     exact = Linearization(load_backbone(name, weights="random").body.double())
     x, v = torch.randn(2, 3, 64, 64).double(), 1e-2 * torch.randn(exact.size).double()
-    fast = SharedLinearization(exact, torch.float64, x, merges=True)
+    fast = FusedLinearization(exact, torch.float64, x, merges=True)
     assert fast.merged > 0
     got, expected = (body.fused(x, v, lambda z, dz: z + dz) for body in (fast, exact))
     for a, b in zip(got, expected, strict=True):
@@ -45,7 +45,7 @@ def test_merged_passes_of_the_built_in_networks_are_exact(name: str) -> None:
 def test_the_primal_runs_once() -> None:
     net = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)).double().eval()
     x = torch.randn(3, 4).double()
-    fast = SharedLinearization(Linearization(net), torch.float64, x)
+    fast = FusedLinearization(Linearization(net), torch.float64, x)
     calls: list[int] = []
     fast.module.register_forward_hook(lambda *_: calls.append(0))
     fast.fused(x, torch.randn(fast.size).double(), lambda z, dz: dz)

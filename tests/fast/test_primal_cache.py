@@ -11,7 +11,7 @@ from cases import every_network, images, network
 from lqf.backbones import load_backbone
 from lqf.fast import FastLinearization
 from lqf.fast.cache_budget import keep_activations, keep_within, release_activations, room_for
-from lqf.fast.primal_cache import CannotKeep, Primal
+from lqf.fast.primal_cache import CannotCache, PrimalCache
 from lqf.linear.batch import COPIES
 from lqf.linear.linearize import Linearization
 from problems import problem
@@ -107,7 +107,7 @@ def test_a_network_that_overwrites_its_activations_is_not_kept(kind: type[nn.Mod
 
 def test_random_operations_and_those_on_other_tensors_are_computed() -> None:
     x = torch.randn(3)
-    primal = Primal([x])
+    primal = PrimalCache([x])
     primal.watch(lambda: torch.rand_like(x) + x)
     with primal:
         assert not torch.equal(torch.rand_like(x), torch.rand_like(x))
@@ -117,9 +117,9 @@ def test_random_operations_and_those_on_other_tensors_are_computed() -> None:
 
 def test_a_kept_value_must_not_be_overwritten_afterwards() -> None:
     x = torch.randn(3)
-    primal = Primal([x])
+    primal = PrimalCache([x])
     primal.watch(lambda: x.exp())
-    with primal, pytest.raises(CannotKeep):
+    with primal, pytest.raises(CannotCache):
         x.exp().mul_(2)
 
 
@@ -200,7 +200,7 @@ def test_a_pass_that_cannot_be_recorded_ends_no_fit(monkeypatch: pytest.MonkeyPa
     x = images(6)
     body = fast(network("convnet"), x, say=told.append)
     before = products(body, x)
-    monkeypatch.setattr("lqf.fast.linearization.KeptBatch", fails)
+    monkeypatch.setattr("lqf.fast.linearization.CachedBatch", fails)
     assert body.keep(x) == 0
     assert told == ["activations are not kept (operation not permitted when stream is capturing)"]
     assert not body._kept

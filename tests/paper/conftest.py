@@ -12,7 +12,7 @@ import pytest
 from fits import CPU, convnet, photos
 from lqf_paper.command import Order, carry_out
 from lqf_paper.runner.scale import Scale
-from lqf_paper.runner.workspace import Lab, Task, open_task
+from lqf_paper.runner.workspace import Task, Workspace, open_task
 
 TINY = Scale(
     "quick",
@@ -59,7 +59,7 @@ def tiny() -> Scale:
 @pytest.fixture
 def task(data: tuple[str, str]) -> Task:
     """The first data set under the tiny network."""
-    return open_task(data[0], Lab(convnet().float(), device=CPU, size=16))
+    return open_task(data[0], Workspace(convnet().float(), device=CPU, size=16))
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_batch_normalisation_is_in_the_mode_asked_for(bn: Any, task: Task) -> No
     settings = {"epochs": 1, "learning_rate": 1e-3, "augment": "none"}
     chosen = {} if bn == "train" else {"bn": "eval"}  # train mode is the method's own
     model: Any = fit_method("b-nlft", task, pool_channels=3, **settings, **chosen)
-    given: Any = task.lab.network(leaky=False).body
+    given: Any = task.workspace.network(leaky=False).body
     assert torch.equal(model.network.body.bn.running_mean, given.bn.running_mean.float()) == (bn == "eval")
     assert not model.network.training
 

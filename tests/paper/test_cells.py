@@ -21,7 +21,7 @@ from lqf_paper.runner.experiment import Done, Results, Summary, Table, best
 from lqf_paper.runner.registry import WORKS, Work
 from lqf_paper.runner.run import Run, open_tasks
 from lqf_paper.runner.scale import SHORT
-from lqf_paper.runner.workspace import Lab, Task, open_task
+from lqf_paper.runner.workspace import Task, Workspace, open_task
 
 
 class Count:
@@ -85,11 +85,11 @@ def test_other_data_networks_pixels_and_versions_are_other_cells(
     cell = Cell("count", task.name, {"k": 0})
     here = key(one.identity(cell))
     others = [
-        open_task(data[0], Lab(convnet(seed=1).float(), device=CPU, size=16)),
-        open_task(data[0], Lab(convnet().float(), device=CPU, size=12)),
-        replace(open_task(data[1], task.lab), name=task.name),
+        open_task(data[0], Workspace(convnet(seed=1).float(), device=CPU, size=16)),
+        open_task(data[0], Workspace(convnet().float(), device=CPU, size=12)),
+        replace(open_task(data[1], task.workspace), name=task.name),
         task.shots(2),
-        replace(task, lab=replace(task.lab, device=torch.device("cuda"))),
+        replace(task, workspace=replace(task.workspace, device=torch.device("cuda"))),
     ]
     keys = {key(replace(one, tasks=[other]).identity(cell)) for other in others}
     assert len(keys | {here}) == 6
@@ -146,8 +146,8 @@ def test_interrupted_the_command_says_how_to_continue(
 
 
 def test_a_limited_task(data: tuple[str, str]) -> None:
-    lab = Lab(convnet().float(), device=CPU, size=16, classes=2, per_class=3, test_per_class=2)
-    task = open_task(data[0], lab)
+    workspace = Workspace(convnet().float(), device=CPU, size=16, classes=2, per_class=3, test_per_class=2)
+    task = open_task(data[0], workspace)
     assert task.classes == ("blue", "green")
     assert (len(task.train), len(task.test)) == (6, 4)
     assert set(task.train.samples.labels) == {0, 1}
@@ -159,11 +159,11 @@ def test_a_limited_task(data: tuple[str, str]) -> None:
 
 
 def test_folders_that_cannot_be_used(data: tuple[str, str], tmp_path: Path) -> None:
-    lab = Lab(convnet().float(), device=CPU, size=16)
+    workspace = Workspace(convnet().float(), device=CPU, size=16)
     with pytest.raises(LQFError, match="has no folder `train`"):
-        open_task(tmp_path, lab)
+        open_task(tmp_path, workspace)
     with pytest.raises(LQFError, match="two data sets are called `one`"):
-        open_tasks([data[0], data[0]], lab)
+        open_tasks([data[0], data[0]], workspace)
 
 
 def test_the_best_cell_is_one_that_did_not_diverge(count: Count, task: Task, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from lqf_paper.methods import linear_training as training
 from lqf_paper.methods.catalogue import METHODS, fit_method
 from lqf_paper.methods.feature_batches import encoded
 from lqf_paper.methods.linear import Linear
-from lqf_paper.runner.group_cache import Kept
+from lqf_paper.runner.group_cache import GroupCache
 from lqf_paper.runner.workspace import Task
 
 SMALL = Preprocess(size=8)
@@ -33,7 +33,7 @@ def delta(task: Task, method: str, rate: float, decay: float = 1e-3, seed: int =
 @pytest.mark.parametrize("method", SHARING)
 def test_a_run_after_others_is_the_same_as_one_alone(method: str, task: Task) -> None:
     alone = delta(task, method, 1e-3, decay=1e-4)
-    task.lab.kept.under(None)
+    task.workspace.cache.under(None)
     delta(task, method, 0.01)  # another rate, another weight decay
     assert torch.equal(delta(task, method, 1e-3, decay=1e-4), alone)
 
@@ -58,9 +58,9 @@ def test_the_curvature_is_made_once_for_all_rates(task: Task, monkeypatch: pytes
 
 def test_a_method_that_shares_nothing_lets_go(task: Task) -> None:
     delta(task, "b-lqf", 0.01)
-    assert len(task.lab.kept) == 4  # channels, inputs, features, K-FAC
+    assert len(task.workspace.cache) == 4  # channels, inputs, features, K-FAC
     fit_method("lqf-fc", task)
-    assert len(task.lab.kept) == 0
+    assert len(task.workspace.cache) == 0
 
 
 def test_features_of_views_are_those_of_the_stream() -> None:
@@ -83,10 +83,10 @@ def test_a_head_is_the_same_whether_or_not_the_features_of_its_views_fit(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone, images = load_backbone(convnet()), opened(*pictures(20), SMALL)
-    how, kept = Linear(**SHORT, scope="fc", head="zero", dtype="float64"), Kept()
+    how, kept = Linear(**SHORT, scope="fc", head="zero", dtype="float64"), GroupCache()
     expected = how.fit(backbone, images, SMALL, device=CPU).delta
     monkeypatch.setattr(training, "available_bytes", lambda _: room)
-    assert torch.equal(how.fit(backbone, images, SMALL, device=CPU, kept=kept).delta, expected)
+    assert torch.equal(how.fit(backbone, images, SMALL, device=CPU, cache=kept).delta, expected)
     assert len(kept) == (3 if room else 2)  # inputs and features of central views; features of all random ones
 
 
@@ -94,9 +94,9 @@ def test_a_head_is_the_same_whether_or_not_the_features_of_its_views_fit(
 @pytest.mark.parametrize("options", [{"kfac": True}, {"scope": "fc", "head": "zero"}], ids=str)
 def test_cuda_shares_too(options: dict[str, Any]) -> None:
     backbone, images, device = load_backbone(convnet().float()), opened(*pictures(30), SMALL), torch.device("cuda")
-    how, kept = Linear(**SHORT, **options, learning_rate=1e-3), Kept()
+    how, kept = Linear(**SHORT, **options, learning_rate=1e-3), GroupCache()
     alone = how.fit(backbone, images, SMALL, device=device).delta
-    replace(how, learning_rate=0.01).fit(backbone, images, SMALL, device=device, kept=kept)
+    replace(how, learning_rate=0.01).fit(backbone, images, SMALL, device=device, cache=kept)
     torch.testing.assert_close(
-        how.fit(backbone, images, SMALL, device=device, kept=kept).delta, alone, rtol=0, atol=1e-3
+        how.fit(backbone, images, SMALL, device=device, cache=kept).delta, alone, rtol=0, atol=1e-3
     )

@@ -140,14 +140,14 @@ def test_bilinear_pooling_needs_a_map() -> None:
 def test_a_cell_of_every_method(method: str, task: Task) -> None:
     tiny = Scale("quick", epochs=2, least_steps=2, pool_channels=3)
     settings = {} if method in EXACT else {"augment": "none", "learning_rate": 1e-4, "weight_decay": 1e-3}
-    before = {n: t.clone() for n, t in task.lab.network(leaky=True).body.state_dict().items()}
+    before = {n: t.clone() for n, t in task.workspace.network(leaky=True).body.state_dict().items()}
     result = fit(task, **params(method, tiny, len(task.train), settings, shots=4))
     assert result["n"] == 12
     assert 0 <= result["test_error"] <= 1
     assert not result["diverged"]
     assert (result["test_error_mirrored"] is None) == (method in OURS)  # they have views of their own
     assert len(result["losses"]) == (0 if method in EXACT else 2)
-    after = task.lab.network(leaky=True).body.state_dict()  # the network is shared by all cells
+    after = task.workspace.network(leaky=True).body.state_dict()  # the network is shared by all cells
     assert all(torch.equal(t, after[n]) for n, t in before.items())
 
 

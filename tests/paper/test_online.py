@@ -23,7 +23,7 @@ from lqf_paper.methods.catalogue import fit
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
-from lqf_paper.runner.workspace import Lab, Task
+from lqf_paper.runner.workspace import Task, Workspace
 from lqf_paper.studies.online import arrivals, online_lqf, online_nlft
 from lqf_paper.studies.problem import LQF
 
@@ -39,8 +39,8 @@ EXACT: dict[str, Any] = {
 
 
 def made_task(x: Any, y: Any, test: Any, net: Any) -> Task:
-    lab = Lab(net, device=CPU, size=8)
-    return Task("small", lab, opened(x, y, lab.preprocess), opened(*test, lab.preprocess))
+    workspace = Workspace(net, device=CPU, size=8)
+    return Task("small", workspace, opened(x, y, workspace.preprocess), opened(*test, workspace.preprocess))
 
 
 def test_every_step_holds_the_last_one_and_its_share_of_every_class() -> None:
@@ -64,7 +64,7 @@ def test_lqf_after_the_last_step_is_the_fit_of_all_data(head: str) -> None:
     assert all(s["difference"] < 1e-8 for s in told["steps"])
     assert all(0 < s["residual"] <= EXACT["tol"] for s in told["steps"])
     settings = Settings(**{**LQF, **EXACT, "head": head})
-    fitted = fit_lqf(task.train, load_backbone(network()), task.lab.preprocess, Context(settings, CPU))
+    fitted = fit_lqf(task.train, load_backbone(network()), task.workspace.preprocess, Context(settings, CPU))
     wrong = fitted.outputs(task.test, device=CPU, batch_size=8).argmax(1) != torch.tensor(task.test.samples.labels)
     assert told["test_error"] == float(wrong.double().mean())
     assert 0 < told["test_error"] < 0.67

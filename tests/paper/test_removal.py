@@ -16,7 +16,7 @@ from lqf.linear.problem import without_weight
 from lqf_paper.experiments import influence, summarization
 from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
-from lqf_paper.runner.workspace import Lab, Task
+from lqf_paper.runner.workspace import Task, Workspace
 from lqf_paper.studies import informativeness as informative
 from lqf_paper.studies.removal import TOL, ByKernels, BySolves, random_orders, removal
 
@@ -33,9 +33,9 @@ SHARES = [0.0, 0.25, 0.5]
 
 @pytest.fixture
 def vectors() -> Task:
-    lab = Lab(network(), device=CPU, size=8)
+    workspace = Workspace(network(), device=CPU, size=8)
     train, test = data(40, signal=0.5), data(60, signal=0.5, seed=1)
-    return Task("small", lab, opened(*train, lab.preprocess), opened(*test, lab.preprocess))
+    return Task("small", workspace, opened(*train, workspace.preprocess), opened(*test, workspace.preprocess))
 
 
 def both(task: Task, **settings: Any) -> tuple[ByKernels, BySolves]:
@@ -108,8 +108,10 @@ def test_two_classes_have_one_output_and_large_tasks_are_solved(vectors: Task, m
     assert informative.solver_for(vectors) == "dense"
     monkeypatch.setattr(informative, "MOST_PAIRS", 30 * 3 - 1)
     assert informative.solver_for(vectors) == "pcg"
-    lab = vectors.lab
-    two = Task("two", lab, opened(*data(40, 2), lab.preprocess), opened(*data(10, 2, seed=1), lab.preprocess))
+    workspace = vectors.workspace
+    two = Task(
+        "two", workspace, opened(*data(40, 2), workspace.preprocess), opened(*data(10, 2, seed=1), workspace.preprocess)
+    )
     assert informative.solver_for(two) == "dense"
 
 
@@ -131,9 +133,11 @@ def test_the_page_of_a_task_that_is_solved(
 @pytest.mark.parametrize("classes", [2, 3], ids=["one output", "three outputs"])
 def test_measured_again_without_the_kernel(classes: int) -> None:
     """With one output the order is the exact one; with more it is estimated, and its first half is near."""
-    lab = Lab(network(), device=CPU, size=8)
+    workspace = Workspace(network(), device=CPU, size=8)
     task = Task(
-        "small", lab, *(opened(*data(n, classes, signal=0.5, seed=s), lab.preprocess) for n, s in ((40, 0), (9, 1)))
+        "small",
+        workspace,
+        *(opened(*data(n, classes, signal=0.5, seed=s), workspace.preprocess) for n, s in ((40, 0), (9, 1))),
     )
     exact, solved = both(task, head="random")
     _, validation = informative.parted(task, 0)

@@ -132,9 +132,9 @@ def test_memory_is_freed_when_nothing_holds_it_any_more(
 
     steps.wait = fail
     monkeypatch.setattr(running, "free_memory", free)
-    task.lab.kept.under("a group").get("large", Large)
+    task.workspace.cache.under("a group").get("large", Large)
     assert len(computed(steps, task, tmp_path).failed) == len(held) == 5
-    assert len(task.lab.kept) == 0
+    assert len(task.workspace.cache) == 0
 
 
 def test_what_failed_in_a_process_beside_is_not_tried_at_once(steps: Steps, task: Task, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_cells_of_others_are_left_to_them(steps: Steps, data: tuple[str, str], t
     first = carry_out(order)
     assert first["results"][0]["cells"] == 5
     steps.range = range(7)
-    missing = new(steps, running.open_tasks(order.data, order.lab(SILENT))[0], tmp_path / "cells").every()
+    missing = new(steps, running.open_tasks(order.data, order.workspace(SILENT))[0], tmp_path / "cells").every()
     last = list(missing)[-1]
     with Claims(tmp_path / "cells" / ".claims") as other:
         assert other.take(last)

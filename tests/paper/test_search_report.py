@@ -9,7 +9,7 @@ from typing import Any
 from lqf_paper.experiments import lowshot
 from lqf_paper.methods.catalogue import params
 from lqf_paper.report.grid_text import spelled, value
-from lqf_paper.report.search_report import HEADS, Row, cut, searched, table
+from lqf_paper.report.search_report import HEADS, Row, cut, search_rows, table
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary
 from lqf_paper.runner.grid import product
@@ -58,7 +58,7 @@ def results(task: Task, error: Any, scale: Scale = SHORT) -> Results:
 
 
 def told(of: Results) -> dict[str, Row]:
-    return {r.method: r for r in searched(of, Few())}
+    return {r.method: r for r in search_rows(of, Few())}
 
 
 def test_a_search_in_words(task: Task) -> None:

@@ -64,8 +64,8 @@ def test_the_ends_of_a_ranking(task: Task) -> None:
 
 
 def test_the_curvature_of_fine_tuning_is_that_of_the_network(task: Task) -> None:
-    lab = task.lab
-    network = Network(lab.network(leaky=False), lab.preprocess, 3).eval()
+    workspace = task.workspace
+    network = Network(workspace.network(leaky=False), workspace.preprocess, 3).eval()
     network.head.weight.data.mul_(30)
     images = task.some(range(6)).train
     x = (images.batch(torch.arange(6)).float() / 255 - network.mean) / network.std
@@ -113,7 +113,7 @@ def test_with_few_images_batch_normalisation_is_tried_in_both_modes(task: Task) 
     cells = lowshot.cells([task], SHOTS)
     assert {s.get("bn", "train") for s in settings_of(cells, "nlft", 1)} == {"train", "eval"}
     assert {s.get("bn", "train") for s in settings_of(cells, "nlft", None)} == {"train"}
-    many = nlft_mse.searched("nlft", nlft_mse.FEW + 1, SHOTS)
+    many = nlft_mse.searched_settings("nlft", nlft_mse.FEW + 1, SHOTS)
     assert {s.get("bn", "train") for s in many} == {"train"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lqf_paper.experiments import ablation, nlft_mse, robustness, table1
-from lqf_paper.report.compare import at_the_end, best_of, ends_told, error_table, error_values, relative
+from lqf_paper.report.compare import best_of, edge_sentence, error_table, error_values, relative, winners_at_edges
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, bare_percent
 from lqf_paper.runner.scale import Scale
@@ -101,17 +101,17 @@ def test_winners_at_the_end_of_their_rates_are_named(task: Task) -> None:
     rows += [done(task, "b-lqf", 0.1, learning_rate=0.1), done(task, "lqf-fc", 0.1, weight_decay=0.1)]  # no search
     results = Results([task], SCALE, rows)
     found = best_of(results, ["nlft", "gaf", "lqf", "fc", "b-lqf", "lqf-fc"])
-    assert at_the_end(found, results) == ["GaF on one (0.1)"]
-    assert "GaF on one (0.1)." in ends_told(found, results)
+    assert winners_at_edges(found, results) == ["GaF on one (0.1)"]
+    assert "GaF on one (0.1)." in edge_sentence(found, results)
     only = best_of(results, ["nlft"])
-    assert ends_told(only, results).startswith("No winner")
+    assert edge_sentence(only, results).startswith("No winner")
 
 
 def test_rates_of_another_augmentation_are_another_search(task: Task) -> None:
     rows = [done(task, "nlft", e, learning_rate=r, augment="crop") for r, e in ((0.1, 0.3), (0.01, 0.2), (0.001, 0.4))]
     rows += [done(task, "nlft", 0.1, learning_rate=0.0001, augment="resized")]  # its only rate
     results = Results([task], SCALE, rows)
-    assert at_the_end(best_of(results, ["nlft"]), results) == []
+    assert winners_at_edges(best_of(results, ["nlft"]), results) == []
 
 
 def test_table1_says_where_the_papers_mode_is_close_to_ours(task: Task) -> None:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fits import CPU, convnet, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.fast.fused import SharedLinearization
+from lqf.fast.fused import FusedLinearization
 from lqf.fast.replay import Bound, Replayed
 from lqf.training import finetune as nlft
 from lqf.training.finetune import FineTuning, rate, seeded
@@ -230,7 +230,7 @@ def shared(run: Any) -> Any:
     """The model as on a GPU."""
     if run.how.scope == "fc":
         return run.model
-    body = SharedLinearization(run.body, torch.bfloat16, run.inputs.example(), merges=True)
+    body = FusedLinearization(run.body, torch.bfloat16, run.inputs.example(), merges=True)
     return replace(run.model, body=body)
 
 

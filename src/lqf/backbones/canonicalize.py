@@ -23,7 +23,7 @@ Form = Callable[[Any], nn.Module | None]
 """A layer -> the same in plain layers; None: it stays."""
 
 
-def make_plain(model: nn.Module) -> dict[str, str]:
+def canonicalize(model: nn.Module) -> dict[str, str]:
     """Rewrite `model` in place.
 
     Returns:

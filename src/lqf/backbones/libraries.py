@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from lqf.backbones.base import Backbone, Input, freeze, make_backbone
-from lqf.backbones.canonicalize import make_plain
+from lqf.backbones.canonicalize import canonicalize
 from lqf.backbones.prefix import trace
 from lqf.backbones.weights import file_origin, load_state, read_state
 from lqf.data.preprocess import Interpolation
@@ -100,7 +100,7 @@ def _finished(
     origin: str = "pretrained",
 ) -> Backbone:
     """Plain layers, then the weights file if there is one, then the same checks and bookkeeping for all."""
-    moved = make_plain(freeze(model))
+    moved = canonicalize(freeze(model))
     features = top.in_features if origin == "module" and top is not None else _measured_width(name, model, fed)
     spec: dict[str, Any] = {"source": origin}
     if weights == "random":

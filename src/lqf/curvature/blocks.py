@@ -55,16 +55,16 @@ class Gram:
         """The columns of all processes, on every one of them."""
         if world.size == 1:
             return
-        counts = world.every(self._count)
+        counts = world.all_gather(self._count)
         if sum(counts) < self.shape[1]:  # they stay columns, as they would in one process
             own, first = torch.cat(self._pieces, -1), sum(counts[: world.rank])
             every = own.new_zeros(*self.shape[:2], sum(counts))
             every[..., first : first + self._count] = own
-            self._pieces, self._count = [world.sum_(every)], sum(counts)
+            self._pieces, self._count = [world.all_reduce_(every)], sum(counts)
             return
         total = sum(c @ c.mT for c in self._pieces) if self._sum is None else self._sum
         assert isinstance(total, Tensor)
-        self._sum, self._pieces = world.sum_(total), []
+        self._sum, self._pieces = world.all_reduce_(total), []
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from lqf.runtime.distributed import ALONE, World
 PRIOR = 16
 
 
-def with_moments(body: KFAC, tape: Tape, pieces: Iterable[Piece], total_weight: float, world: World = ALONE) -> KFAC:
+def ekfac(body: KFAC, tape: Tape, pieces: Iterable[Piece], total_weight: float, world: World = ALONE) -> KFAC:
     """The same blocks with eigenvalues measured on the pieces of all processes, scaled up to the total weight."""
     sums = {name: torch.zeros_like(block.d) for name, block in body.kronecker.items()}
     seen_weight, seen = 0.0, 0
@@ -31,8 +31,8 @@ def with_moments(body: KFAC, tape: Tape, pieces: Iterable[Piece], total_weight: 
         seen_weight += float(piece.weights.sum())
         seen += len(piece.x)
     for total in sums.values():
-        world.sum_(total)
-    seen_weight, seen = (sum(each) for each in zip(*world.every((seen_weight, seen)), strict=True))
+        world.all_reduce_(total)
+    seen_weight, seen = (sum(each) for each in zip(*world.all_gather((seen_weight, seen)), strict=True))
     if not seen:
         return body
     share = seen / (seen + PRIOR)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from lqf.curvature.blocks import Channelwise, Gram, Kronecker
-from lqf.curvature.parallel_eigh import together
+from lqf.curvature.parallel_eigh import run_parallel
 from lqf.linear.layers import Layer, NormLayer, Record, Tape, in_groups
 from lqf.linear.linearize import Layout
 from lqf.runtime.distributed import ALONE, World
@@ -79,7 +79,7 @@ class _KroneckerSum:
         self.a.combine(world)
         self.g.combine(world)
         assert self.traces is not None
-        world.sum_(self.traces)
+        world.all_reduce_(self.traces)
 
     @property
     def cost(self) -> float:
@@ -242,8 +242,8 @@ def kfac(
         total_weight += float(piece.weights.sum())
     for s in sums.channel.values():
         if isinstance(s.blocks, Tensor):
-            world.sum_(s.blocks)
-    seen = sum(world.every(total_weight))
+            world.all_reduce_(s.blocks)
+    seen = sum(world.all_gather(total_weight))
     times = 1.0 if all_weight is None else all_weight / seen
     return KFAC(
         tape.body.layout,
@@ -264,8 +264,8 @@ def _factored(
     tasks = [
         partial(s.eigenpairs, owner == world.rank) for s, owner in zip(sums.values(), world.deal(costs), strict=True)
     ]
-    pairs = together(tasks, costs, device)
+    pairs = run_parallel(tasks, costs, device)
     for four in pairs:
         for tensor in four:
-            world.sum_(tensor)
+            world.all_reduce_(tensor)
     return {n: s.block(four, total_weight, times) for (n, s), four in zip(sums.items(), pairs, strict=True)}

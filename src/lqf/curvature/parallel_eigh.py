@@ -13,7 +13,7 @@ AT_A_TIME = 8
 Task = Callable[[], list[Tensor]]
 
 
-def together(tasks: Sequence[Task], costs: Sequence[float], device: torch.device) -> list[list[Tensor]]:
+def run_parallel(tasks: Sequence[Task], costs: Sequence[float], device: torch.device) -> list[list[Tensor]]:
     """The results of all tasks in their order; on a GPU from a few threads, the longest task first, each on a stream of
     its own.
     """

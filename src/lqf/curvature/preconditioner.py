@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lqf.curvature.blocks import Gram, Kronecker
-from lqf.curvature.ekfac import with_moments
+from lqf.curvature.ekfac import ekfac
 from lqf.curvature.kfac import KFAC, Piece, kfac
 from lqf.curvature.random_signs import random_signs
 from lqf.linear.layers import Tape
@@ -88,7 +88,7 @@ def body_curvature(
         part = subproblem(problem, spread(n, moment_samples))
         with progress.stage("curvature (eigenvalues)", total=len(part.inputs.own), unit="images") as stage:
             pieces = _pieces(part, min(MOMENT_DRAWS, problem.model.n_outputs), seed + 1, stage)
-            body = with_moments(body, tape, pieces, total, world)
+            body = ekfac(body, tape, pieces, total, world)
     return body
 
 

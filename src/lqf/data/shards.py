@@ -93,7 +93,7 @@ def open_shard(
             progress=progress,
         )
     )
-    parts = world.every({"hashes": local.hashes, "skipped": local.skipped})
+    parts = world.all_gather({"hashes": local.hashes, "skipped": local.skipped})
     skipped = tuple((id, reason) for part in parts for id, reason in part["skipped"])
     check_skipped(samples, skipped, strict)
     lost = {id for id, _ in skipped}
@@ -112,7 +112,7 @@ def gather_images(images: Images, chosen: Tensor, world: World, at_once: int = 5
         for v in range(images.n_views):
             views[part, v] = images.batch(chosen[part], v)
     for piece in views.split(at_once):
-        world.sum_(piece)
+        world.all_reduce_(piece)
     return Gathered(images.samples.select(chosen), tuple(images.hashes[i] for i in chosen.tolist()), views)
 
 

@@ -17,8 +17,8 @@ from lqf.utils.exactness import Answer
 class LeaveOneOut(Answer):
     """Out-of-sample outputs of the training samples.
 
-    Its value are the outputs (N, C), averaged over an image's views; NaN where they are not known (see `known`). Under a
-    label-dependent linearisation point the note has its measured bias.
+    Its value are the outputs (N, C), averaged over an image's views; NaN where they are not known (see `known`). Under
+    a label-dependent linearisation point the note has its measured bias.
 
     Attributes:
         labels: (N,).

@@ -8,14 +8,14 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from lqf.fast.primal_cache import CannotKeep, Primal
+from lqf.fast.primal_cache import CannotCache, PrimalCache
 from lqf.fast.replay import Bound, aside, cuda_graph
 
 if TYPE_CHECKING:
     from lqf.fast.linearization import FastLinearization
 
 
-class Shared:
+class SharedBuffers:
     """Memory that the recordings of all batches use in turn: the gradients, and everything on the way to them."""
 
     def __init__(self, size: int, dtype: torch.dtype, device: torch.device):
@@ -24,7 +24,7 @@ class Shared:
         self.warm = False
 
 
-class KeptBatch:
+class CachedBatch:
     """J·v and Jᵀ·u of one batch.
 
     Args:
@@ -34,14 +34,14 @@ class KeptBatch:
         shared: by all batches of the body.
     """
 
-    def __init__(self, body: FastLinearization, given: Tensor, x: Tensor, shared: Shared):
+    def __init__(self, body: FastLinearization, given: Tensor, x: Tensor, shared: SharedBuffers):
         self._body = ref(body)  # which holds this: no cycle, so that all of it is freed with the body
         self.given, self.x, self.shared = given, x, shared
-        self.primal = Primal([x, *body.module.parameters(), *body.module.buffers()])
+        self.primal = PrimalCache([x, *body.module.parameters(), *body.module.buffers()])
         z = self.primal.watch(lambda: body.call(body.weights(), x))
         again = body.call(body.weights(), x)
         if float((z - again).abs().max()) > 64 * torch.finfo(z.dtype).eps * float(again.abs().max()):
-            raise CannotKeep("the network relies on overwriting an activation")
+            raise CannotCache("the network relies on overwriting an activation")
         self.u = torch.zeros_like(z)
         self._recorded: tuple[Bound, Bound] | None = None
         if x.is_cuda:

@@ -23,13 +23,13 @@ OUT_OF_PLACE: dict[Any, Callable[..., Tensor]] = {
     Tensor.add_: torch.add,
     Tensor.mul_: torch.mul,
 }
-"""Activations that are kept must not be overwritten; `KeptBatch` checks that nothing relies on it."""
+"""Activations that are kept must not be overwritten; `CachedBatch` checks that nothing relies on it."""
 
 MATMUL: set[Any] = {torch.matmul, torch.bmm, Tensor.__matmul__, Tensor.matmul, Tensor.bmm}
 SOFTMAX: set[Any] = {F.softmax, torch.softmax, Tensor.softmax}
 
 
-class QuickOps(TorchFunctionMode):
+class FastOps(TorchFunctionMode):
     """Inside, `F.layer_norm` is `LayerNorm` and softmax is `Softmax`.
 
     If they are ``merged``, linear layers are `Pointwise`, and batched products `BatchedProduct`.

@@ -17,7 +17,7 @@ from lqf.fast.tangents import flattened, narrowed
 from lqf.linear.linearize import Linearization
 
 
-class SharedLinearization(FastLinearization):
+class FusedLinearization(FastLinearization):
     """`FastLinearization` as it is, neither recorded nor compiled, whose `fused` runs the primal once."""
 
     def __init__(self, exact: Linearization, dtype: torch.dtype, example: Tensor, *, merges: bool | None = None):

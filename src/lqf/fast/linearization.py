@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
-from lqf.fast.cached_batch import KeptBatch, Shared
+from lqf.fast.cached_batch import CachedBatch, SharedBuffers
 from lqf.fast.capture import Captured
 from lqf.fast.convert import converted, reorder
-from lqf.fast.dispatch import QuickOps
+from lqf.fast.dispatch import FastOps
 from lqf.fast.ops.depthwise import as_depthwise
 from lqf.fast.ops.norm import absorb
 from lqf.fast.ops.pointwise import as_products
-from lqf.fast.primal_cache import CannotKeep
+from lqf.fast.primal_cache import CannotCache
 from lqf.fast.replay import Passes, Replayed
 from lqf.fast.tangents import Tangents, flattened, narrowed
 from lqf.linear.linearize import Linearization
@@ -71,7 +71,7 @@ class FastLinearization(Linearization):
         self.dtype, self._rows, self._room = dtype, 0, 1.0
         self._fixed_size = compiled or (recorded and example.is_cuda)
         self.merged, merges = 0, example.is_cuda and not compiled if merges is None else merges
-        self._ops = QuickOps(kernels=not compiled, merged=merges)
+        self._ops = FastOps(kernels=not compiled, merged=merges)
         self.format = self._layout(example)
         if merges:
             self.merged = absorb(module, norms, self._cast(example[:2]))
@@ -82,8 +82,8 @@ class FastLinearization(Linearization):
         if compiled:
             forward = Captured(_loosely(self._compilable_jvp), say)
             backward = Captured(_loosely(self._compilable_vjp), say, otherwise=backward)
-        self._kept: dict[int, KeptBatch] = {}
-        self._shared: Shared | None = None
+        self._kept: dict[int, CachedBatch] = {}
+        self._shared: SharedBuffers | None = None
         self._compiled, self._keeps = compiled, not compiled
         self._passes = (Replayed(forward, say), Replayed(backward, say)) if recorded else (forward, backward)
 
@@ -136,10 +136,10 @@ class FastLinearization(Linearization):
         if not self._keeps:
             return 0
         try:
-            self._shared = self._shared or Shared(self.size, self._wide, x.device)
-            kept = KeptBatch(self, x, self._padded(self._cast(x)), self._shared)
+            self._shared = self._shared or SharedBuffers(self.size, self._wide, x.device)
+            kept = CachedBatch(self, x, self._padded(self._cast(x)), self._shared)
             if kept.primal.bytes == 0:
-                raise CannotKeep("no value of the network can be told from what depends on its weights")
+                raise CannotCache("no value of the network can be told from what depends on its weights")
         except RuntimeError as error:  # no memory, or a pass that cannot be recorded
             self._keeps = False
             self._say(f"activations are not kept ({str(error).split(chr(10))[0][:100]})")

@@ -1,8 +1,8 @@
 """What a pass over one batch computes anew every time although it never changes: the values of the network itself.
 
-J·v and Jᵀ·u of the same inputs both begin with the primal, a third of their arithmetic. `Primal` watches one pass over
-a batch and keeps the result of every operation; inside it, an operation on the same tensors gives what it gave before
-and only tangents and gradients are computed. It works below automatic differentiation and knows nothing of layers:
+J·v and Jᵀ·u of the same inputs both begin with the primal, a third of their arithmetic. `PrimalCache` watches one pass
+over a batch and keeps the result of every operation; inside it, an operation on the same tensors gives what it gave
+before and only tangents and gradients are computed. It works below automatic differentiation and knows nothing of layers:
 whatever the network is made of, an operation is recognised by itself and the memory it reads.
 """
 
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 Key = tuple[Any, Hashable, Hashable]
-_active: ContextVar[Primal | None] = ContextVar("lqf_primal", default=None)
+_active: ContextVar[PrimalCache | None] = ContextVar("lqf_primal", default=None)
 
 
 def remembered(function: Callable[..., Tensor], *args: Any) -> Tensor:
@@ -32,16 +32,16 @@ def keeping() -> bool:
     return _active.get() is not None
 
 
-class CannotKeep(RuntimeError):
+class CannotCache(RuntimeError):
     """The network changes its activations in place."""
 
 
-class Primal(TorchDispatchMode):
+class PrimalCache(TorchDispatchMode):
     """The values of one pass.
 
     Example:
         >>> net, x = torch.nn.Linear(3, 2), torch.randn(5, 3)
-        >>> primal = Primal([x, *net.parameters()])
+        >>> primal = PrimalCache([x, *net.parameters()])
         >>> z = primal.watch(lambda: net(x))
         >>> with primal:
         ...     again = net(x)
@@ -70,7 +70,7 @@ class Primal(TorchDispatchMode):
         """Run the primal once, and keep what it computes.
 
         Raises:
-            CannotKeep: where a value that would be kept is overwritten.
+            CannotCache: where a value that would be kept is overwritten.
         """
         self._watching = True
         try:
@@ -79,7 +79,7 @@ class Primal(TorchDispatchMode):
         finally:
             self._watching = False
 
-    def __enter__(self) -> Primal:
+    def __enter__(self) -> PrimalCache:
         self._token = _active.set(self)
         return super().__enter__()
 
@@ -132,7 +132,7 @@ class Primal(TorchDispatchMode):
             written = [a for a, s in zip(args, func._schema.arguments, strict=False) if s.is_write]
             written += [kwargs[s.name] for s in func._schema.arguments if s.is_write and s.name in kwargs]
             if any(_storage(t) in self._fixed for t in _tensors(written)):
-                raise CannotKeep(f"{func} overwrites an activation")
+                raise CannotCache(f"{func} overwrites an activation")
         return func(*args, **kwargs)
 
     def _key(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Key | None:

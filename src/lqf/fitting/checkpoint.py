@@ -119,14 +119,14 @@ def keeper(checkpoint: Checkpoint | None, ridge: Ridge, world: World) -> StateCh
 def read_state(
     checkpoint: Checkpoint | None, dtype: torch.dtype, world: World, say: Callable[[str], None]
 ) -> State | None:
-    """What the checkpoint holds, read by the first process and known to all; None where there is nothing to continue."""
+    """What the checkpoint holds, read by the first process for all; None where there is nothing to continue."""
     if checkpoint is None or not checkpoint.resume:
         return None
     state = world.together(checkpoint.load if world.rank == 0 else lambda: None)
     lengths = {k: len(v) for k, v in state.vectors.items()} if state else {}
-    lengths, at = world.every([lengths, state.at if state else None])[0]
+    lengths, at = world.all_gather([lengths, state.at if state else None])[0]
     if at is None:
         return None
     say(f"resuming after {at['at']} passes")
     kept = state.vectors if state else {k: torch.zeros(n, dtype=dtype) for k, n in lengths.items()}
-    return State({k: world.spread_(v) for k, v in kept.items()}, at)
+    return State({k: world.broadcast_(v) for k, v in kept.items()}, at)

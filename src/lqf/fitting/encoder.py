@@ -117,7 +117,7 @@ class Encoder:
             out = torch.zeros(len(inputs), self.backbone.features, dtype=context.dtype, device=context.device)
             for rows, x in zip(inputs.batch_rows(), maps, strict=True):
                 out[rows.to(context.device)] = pool.to(context.device)(x).to(context.dtype)
-            return context.world.sum_(out)
+            return context.world.all_reduce_(out)
 
     def features_of_view(self, data: TrainingSet, view: int) -> Tensor:
         """z (N, p) of one view alone of the same images in other views."""

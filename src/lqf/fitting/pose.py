@@ -82,7 +82,7 @@ def outlined(head: HeadFit, point: Point | None = None) -> TrainingProblem:
     data, context, settings = head.data, head.context, head.context.settings
     if point is None:
         point = make_point(settings.head, head.head, head.choice.mu, data.folds, settings.seed)
-    heads = context.world.spread_(point.heads.to(device=context.device, dtype=context.dtype))
+    heads = context.world.broadcast_(point.heads.to(device=context.device, dtype=context.dtype))
     quadratic = QuadraticProblem(
         LinearModel(head.encoder.body, heads, settings.form == "w0", data.constant),
         head.encoder.inputs,

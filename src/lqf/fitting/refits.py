@@ -111,7 +111,7 @@ class Refits:
         point = self.point(head, renumbered)
         model = replace(self.problem.model, heads=point.heads.to(self.problem.model.heads))
         fold = point.fold.to(self.problem.fold)
-        if min(self.problem.inputs.world.every(self.problem.inputs.held_share)) >= MASKED:
+        if min(self.problem.inputs.world.all_gather(self.problem.inputs.held_share)) >= MASKED:
             part = without_weight(self.problem, rows)
             fold = torch.zeros_like(part.fold).index_copy_(0, rows, fold)
             features, ridge = self.head.features, head.ridge.among(rows.to(head.ridge.q.device), len(fold))

@@ -159,7 +159,7 @@ def _follows(problem: TrainingProblem, other: Linearization, change: Tensor) -> 
         seen += len(x)
         if seen >= ROWS_LOOKED_AT:
             break
-    gap, linear = world.sum_(sums).tolist()
+    gap, linear = world.all_reduce_(sums).tolist()
     return bool(world.agree(float(gap <= linear)))
 
 

@@ -79,7 +79,7 @@ def _wanted(encoder: Encoder) -> Candidates:
         encoder.backbone.name,
         len(inputs),
         context.dtype.itemsize,
-        min(context.world.every(context.free_bytes())) // 2,
+        min(context.world.all_gather(context.free_bytes())) // 2,
         context.device.type == "cuda",
     )
     return replace(wanted, linearised=settings.linearize_reduction)
@@ -144,7 +144,7 @@ def try_poolings(wanted: Candidates, encoder: Encoder) -> list[HeadFit]:
             encoder.backbone, wanted.pool.name, reduction, wanted.channels, linearised=wanted.linearised
         )
         other, maps = encoder.with_backbone(pooled), watched and watched.maps
-        if all(encoder.context.world.every(maps is not None)):
+        if all(encoder.context.world.all_gather(maps is not None)):
             z = other.features_from(pooled.body.get_submodule(wanted.pool.name), maps or [])
         else:
             z = other.features()
@@ -158,4 +158,4 @@ def _reduction(moment: ChannelMoment, wanted: Candidates, encoder: Encoder) -> T
     assert wanted.pool is not None
     c, context = wanted.pool.channels, encoder.context
     total = torch.zeros(c, c, dtype=torch.float64, device=context.device) if moment.sum is None else moment.sum
-    return context.world.spread_(principal_rows(context.world.sum_(total), wanted.channels).contiguous())
+    return context.world.broadcast_(principal_rows(context.world.all_reduce_(total), wanted.channels).contiguous())

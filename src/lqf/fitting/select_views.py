@@ -39,7 +39,7 @@ def select_views(head: HeadFit, fixed: str | None = None) -> HeadFit:
     asked = context.settings.views == "auto" and context.settings.augment == "none"
     if not (asked and data.preprocess.views == "none" and has_pixels(data.images)) or fixed == "none":
         return head
-    memory, cuda = min(context.world.every(context.free_bytes())) // 2, context.device.type == "cuda"
+    memory, cuda = min(context.world.all_gather(context.free_bytes())) // 2, context.device.type == "cuda"
     against = reason_against(2 * len(data), head.features.shape[1], context.dtype.itemsize, memory, cuda)
     if against and fixed is None:
         context.progress.say(against)

@@ -1,7 +1,8 @@
 """A training problem: a quadratic problem with all that it was made from and all that its solution needs.
 
-`lqf.fitting.pose` makes it in a fit and `lqf.fitting.reopen` for a saved model; fitting, analysis and experiments use it
-alike. Other ridge strengths and fewer samples are other problems, which share features, curvature and recorded passes.
+`lqf.fitting.pose` makes it in a fit and `lqf.fitting.reopen` for a saved model; fitting, analysis and experiments use
+it alike. Other ridge strengths and fewer samples are other problems, which share features, curvature and recorded
+passes.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class TrainingProblem:
         return (*self.head_fit.choices, *decays)
 
     def point_of(self, head: Head, folds: Tensor) -> Point:
-        """The linearisation point of the same kind and strength for some of the rows, with folds (rows,) of their own."""
+        """The linearisation point of the same kind and strength for some of the rows, with their own folds (rows,)."""
         settings = self.context.settings
         return make_point(settings.head, head, self.head_fit.choice.mu, folds, settings.seed)
 
@@ -172,7 +173,7 @@ class TrainingProblem:
             )
 
     def schur(self, *, fast: bool = False) -> SchurComplement:
-        """The problem without its head, whose right-hand sides and residuals are exact and whose products may be fast."""
+        """The problem without its head: right-hand sides and residuals are exact, products may be fast."""
         quick = self.fast if fast else None
         return SchurComplement(self.measured, self.features, self.head.ridge, quick, tf32=False)
 

@@ -107,7 +107,7 @@ def body_kernel(
     """
     n, world, inputs = len(problem.targets), problem.inputs.world, problem.inputs.gathered()
     tape = Tape(problem.model.body, inputs.example())
-    per_gradient = max(1, min(world.every(budget)) // (n * per_row * problem.targets.element_size()))
+    per_gradient = max(1, min(world.all_gather(budget)) // (n * per_row * problem.targets.element_size()))
     every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)))
     mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
     groups = list(grouped(mine, per_gradient))
@@ -130,7 +130,7 @@ def body_kernel(
                 add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
             del rows, block  # the next group's must not be held beside them
             _give_back(kernel.device)
-    return world.sum_(kernel)
+    return world.all_reduce_(kernel)
 
 
 def _whole_bytes(tape: Tape, group: list[Part], item: int) -> int:

@@ -133,8 +133,8 @@ class QuadraticProblem:
         return out
 
     def body_jvp(self, v: Tensor) -> Tensor:
-        """J_i v of all rows, (n, C), for a body v (D,), by a forward-mode pass; (k, n, C) for several (k, D), which share
-        every batch.
+        """J_i v of all rows, (n, C), for a body v (D,), by a forward-mode pass; (k, n, C) for several (k, D), which
+        share every batch.
         """
         many = v.view(-1, v.shape[-1])
         out = self.targets.new_zeros(len(many), *self.targets.shape)
@@ -144,7 +144,7 @@ class QuadraticProblem:
         return self._sum(out).view(*v.shape[:-1], *self.targets.shape)
 
     def body_vjp(self, u: Tensor) -> Tensor:
-        """The body's part of Jᵀu, (D,), for u (n, C), one pass; (k, D) for several (k, n, C), which share every batch."""
+        """The body's part of Jᵀu, (D,), for u (n, C), one pass; (k, D) for several (k, n, C), sharing every batch."""
         many = u.view(-1, *self.targets.shape)
         out = u.new_zeros(len(many), self.model.body.size)
         for rows, x in self.inputs.batches():
@@ -168,7 +168,7 @@ class QuadraticProblem:
 
     def _sum(self, out: Tensor) -> Tensor:
         """Over all processes, in place; rows of other processes are zero."""
-        return self.inputs.world.sum_(out)
+        return self.inputs.world.all_reduce_(out)
 
     def _weighted(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         s = self.weights[rows, None]

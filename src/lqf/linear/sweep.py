@@ -49,7 +49,7 @@ def sweep(
             out[rows.to(out.device)] = y.to(out.device)
             bar.advance(len(rows))
     assert out is not None, "a process without rows"
-    return world.sum_(out)
+    return world.all_reduce_(out)
 
 
 def features(

@@ -62,7 +62,7 @@ class World:
             load[owner[job]] += costs[job]
         return owner
 
-    def sum_(self, tensor: Tensor) -> Tensor:
+    def all_reduce_(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, written into ``tensor``."""
         if self.size == 1:
             return tensor
@@ -75,9 +75,9 @@ class World:
             raise self.lost() from error
         return tensor if there is tensor else tensor.copy_(there)
 
-    def spread_(self, tensor: Tensor) -> Tensor:
+    def broadcast_(self, tensor: Tensor) -> Tensor:
         """The first process's values, written into ``tensor`` everywhere."""
-        return self.sum_(tensor if self.rank == 0 else tensor.zero_())
+        return self.all_reduce_(tensor if self.rank == 0 else tensor.zero_())
 
     def agree(self, x: float) -> float:
         """The first process's number."""
@@ -85,9 +85,9 @@ class World:
             return x
         import torch
 
-        return float(self.spread_(torch.tensor([x], dtype=torch.float64)))
+        return float(self.broadcast_(torch.tensor([x], dtype=torch.float64)))
 
-    def every(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """What each process gave, a JSON value; known to all."""
         if self.size == 1:
             return [value]
@@ -96,10 +96,10 @@ class World:
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = torch.zeros(self.size, dtype=torch.int64)
         lengths[self.rank] = len(text)
-        ends = self.sum_(lengths).cumsum(0).tolist()
+        ends = self.all_reduce_(lengths).cumsum(0).tolist()
         whole = torch.zeros(ends[-1], dtype=torch.uint8)
         whole[ends[self.rank] - len(text) : ends[self.rank]] = text
-        content = self.sum_(whole).numpy().tobytes()
+        content = self.all_reduce_(whole).numpy().tobytes()
         return [json.loads(content[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
 
     def together(self, make: Callable[[], T]) -> T:
@@ -112,7 +112,7 @@ class World:
             value = make()
         except LQFError as error:
             sentence = str(error)
-        for said in self.every(sentence):
+        for said in self.all_gather(sentence):
             if said:
                 raise LQFError(said)
         return value  # type: ignore[return-value]
@@ -121,13 +121,13 @@ class World:
         """``make()``, a JSON value, on the first process only; known to all. For what depends on a clock or a file."""
         if self.size == 1:
             return make()
-        return self.every(self.together(lambda: make() if self.rank == 0 else None))[0]
+        return self.all_gather(self.together(lambda: make() if self.rank == 0 else None))[0]
 
     def same(self, what: str, value: Any) -> None:
         """Refuse where the processes were given different things."""
         if self.size > 1:
             digest = hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
-            if len(set(self.every(digest))) > 1:
+            if len(set(self.all_gather(digest))) > 1:
                 raise LQFError(f"the {self.size} processes were not given the same {what}")
 
     def reason(self) -> str:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lqf.curvature.kfac import Piece, Sums
-from lqf.curvature.parallel_eigh import AT_A_TIME, Task, together
+from lqf.curvature.parallel_eigh import AT_A_TIME, Task, run_parallel
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
 from lqf.kernels.gram import gradients, parts
@@ -257,12 +257,12 @@ def multiply_adds(like: Tensor, fast: bool) -> float:
 def eigh_law(like: Tensor, dtype: torch.dtype, at_a_time: int) -> PowerLaw:
     """Of one matrix among so many, from two sizes; the exponent lies between 2 (small matrices) and 3."""
     small, large = (512, 1536) if like.is_cuda else (128, 512)
-    many = at_a_time if like.is_cuda else 1  # see `together`
+    many = at_a_time if like.is_cuda else 1  # see `run_parallel`
 
     def time_of(m: int) -> float:
         matrix = _some_kernel(m, like).to(dtype)
         tasks: list[Task] = [lambda: list(torch.linalg.eigh(matrix))] * many
-        return seconds(lambda: together(tasks, [1.0] * many, like.device), like.device) / many
+        return seconds(lambda: run_parallel(tasks, [1.0] * many, like.device), like.device) / many
 
     times = [time_of(m) for m in (small, large)]
     exponent = math.log(times[1] / times[0]) / math.log(large / small)

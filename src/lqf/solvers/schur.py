@@ -1,7 +1,7 @@
 """The problem with its head eliminated: for every body, the best head is known in closed form.
 
-With Z̃ the features of all rows and S their weights, minimising L over the head leaves a quadratic in the body alone, the
-Schur complement of the head's block:
+With Z̃ the features of all rows and S their weights, minimising L over the head leaves a quadratic in the body alone,
+the Schur complement of the head's block:
 
     min_V L(V, δ) = ½ (r − J_body δ)ᵀ Q (r − J_body δ) + ½ μ_body ‖δ‖²,     Q = S − S Z̃ (Z̃ᵀSZ̃ + μ_head)⁻¹ Z̃ᵀ S,
 
@@ -71,10 +71,10 @@ class SchurComplement:
         return float((body.double().square().sum() + head.square().sum()).sqrt())
 
     def residual(self, x: Tensor, which: Tensor | None = None) -> Tensor:
-        """b − A x of one body x, (D,) or (1, D): the body's part of the negative gradient at (best head, x), whose head's
-        part is zero.
+        """b − A x of one body x, (D,) or (1, D): the body's part of the negative gradient at (best head, x), whose
+        head's part is zero.
         """
-        self.problem.inputs.world.spread_(x)  # processes that round differently come together again here
+        self.problem.inputs.world.broadcast_(x)  # processes that round differently come together again here
         one = x.view(-1)
         with matmul_precision(fast=False):
             return (self._weighted_vjp(self.problem, self._left(one)) - self.problem.ridge.body * one).view_as(x)

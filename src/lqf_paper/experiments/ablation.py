@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from lqf_paper.methods.catalogue import METHODS
-from lqf_paper.report.compare import Best, best_of, cells_of, ends_told, error_table, error_values, relative
+from lqf_paper.report.compare import Best, best_of, cells_of, edge_sentence, error_table, error_values, relative
 from lqf_paper.report.draw import boxes
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Results, Summary
@@ -48,7 +48,7 @@ def summarise(results: Results) -> Summary:
         },
         error_table(found, METHOD_NAMES),
         lambda figure: boxes(figure, gaps, "error relative to LQF, %"),
-        (verdict(worth, means), LEAKY_NOTE, ends_told(found, results)),
+        (verdict(worth, means), LEAKY_NOTE, edge_sentence(found, results)),
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lqf_paper.experiments.nlft_mse import FEW, LOSSES, nlft_cell, searched, shots
+from lqf_paper.experiments.nlft_mse import FEW, LOSSES, nlft_cell, searched_settings, shots
 from lqf_paper.methods.catalogue import METHODS, params
 from lqf_paper.report.draw import COLOURS, plain
 from lqf_paper.report.interval import Interval, interval
@@ -49,7 +49,7 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
 def _nlft(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
     made = []
     for method in LOSSES:
-        settings = searched(method, k, scale)
+        settings = searched_settings(method, k, scale)
         if k is None:
             settings += [s for s in grid(f"{method}-resized", scale.name) if s not in settings]
         made += [nlft_cell(method, task, scale, s, k, seed) for s in settings]

@@ -28,7 +28,7 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
         for k in shots(task, scale)
         for seed in range(draws(k, scale))
         for method in LOSSES
-        for settings in searched(method, k, scale)
+        for settings in searched_settings(method, k, scale)
     ]
 
 
@@ -39,7 +39,7 @@ def nlft_cell(method: str, task: Task, scale: Scale, settings: dict[str, Any], k
     return Cell("fit", task.name, params(method, scale, n, settings, seed=seed, **part))
 
 
-def searched(method: str, k: int | None, scale: Scale) -> list[dict[str, Any]]:
+def searched_settings(method: str, k: int | None, scale: Scale) -> list[dict[str, Any]]:
     """The settings with one loss; with few images batch normalisation is tried in eval mode too.
 
     With the cross entropy and all images they are those of NLFT in `table1`, and in the paper's grid more.

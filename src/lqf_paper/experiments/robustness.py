@@ -8,7 +8,7 @@ from typing import Any
 
 from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.methods.linear import Linear
-from lqf_paper.report.compare import best_of, cells_of, ends_told
+from lqf_paper.report.compare import best_of, cells_of, edge_sentence
 from lqf_paper.report.draw import COLOURS, plain
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
@@ -65,7 +65,7 @@ def summarise(results: Results) -> Summary:
         lambda figure: _draw(figure, curves),
         (
             "The rate is η/((1−m)b); a run that diverged (× in the picture) counts as an error of 100 %.",
-            ends_told(best_of(results, METHOD_NAMES), results),
+            edge_sentence(best_of(results, METHOD_NAMES), results),
         ),
         (9.5, 3.6),
     )

@@ -9,7 +9,7 @@ from lqf_paper.report.compare import (
     Best,
     best_of,
     cells_of,
-    ends_told,
+    edge_sentence,
     error_table,
     error_values,
     errors_of,
@@ -62,7 +62,7 @@ def summarise(results: Results) -> Summary:
             "All others are tested on the central crop. “Mirrored”: scores averaged over it and its mirror image, the "
             "best of the grid by that error.",
             *(closeness("lqf", m, d) for m, d in apart.items()),
-            ends_told(found, results),
+            edge_sentence(found, results),
         ),
         (8.0, 4.5),
     )

@@ -82,10 +82,12 @@ def weight_decay_search(task: Task, *, far: float, settings: dict[str, Any], see
 
 
 def _problem(task: Task, settings: dict[str, Any], seed: int) -> tuple[TrainingProblem, Images]:
-    lab, (images, validation) = task.lab, parted(task, seed)
-    net = copy.deepcopy(lab.network(leaky=True))
+    workspace, (images, validation) = task.workspace, parted(task, seed)
+    net = copy.deepcopy(workspace.network(leaky=True))
     given = {"seed": seed, "tol": TOL, **settings}
-    return lqf_problem(net, images, lab.preprocess, lab.device, progress=lab.progress, **given), validation
+    return lqf_problem(
+        net, images, workspace.preprocess, workspace.device, progress=workspace.progress, **given
+    ), validation
 
 
 def _difference(a: Tensor, b: Tensor) -> float:

@@ -43,7 +43,7 @@ def _group(method: Method, task: Task, seed: int, pool_channels: int) -> tuple[A
 
 def fit_method(method: str, task: Task, *, seed: int = 0, pool_channels: int = 256, **settings: Any) -> Model:
     """Train a method on a task's training images. What is kept for other methods' cells is let go."""
-    task.lab.kept.under(_group(METHODS[method], task, seed, pool_channels))
+    task.workspace.cache.under(_group(METHODS[method], task, seed, pool_channels))
     return METHODS[method].fit(task, seed=seed, pool_channels=pool_channels, **settings)
 
 
@@ -101,9 +101,15 @@ def params(method: str, scale: Scale, n: int, settings: dict[str, Any], **more: 
 
 def _nlft(**fixed: Any) -> Recipe:
     def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
-        lab = task.lab
-        how = FineTuning(seed=seed, precision=lab.precision, **fixed | settings)
-        return how.fit(lab.network(leaky=False), task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+        workspace = task.workspace
+        how = FineTuning(seed=seed, precision=workspace.precision, **fixed | settings)
+        return how.fit(
+            workspace.network(leaky=False),
+            task.train,
+            workspace.preprocess,
+            device=workspace.device,
+            progress=workspace.progress,
+        )
 
     return defaults(FineTuning, without=("seed", "precision"), pooled=False, **fixed)(recipe)
 
@@ -111,18 +117,18 @@ def _nlft(**fixed: Any) -> Recipe:
 @defaults(FineTuning, without=("seed", "precision"), pooled=True)
 def _bilinear_nlft(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
     """MPN-COV: all weights, the channel reduction among them, through the root, which is never narrow."""
-    lab, net = task.lab, _pooled(task, False, pool_channels)
+    workspace, net = task.workspace, _pooled(task, False, pool_channels)
     net = replace(net, body=trained_reduction(copy.deepcopy(net.body)))
-    how = FineTuning(seed=seed, precision=lab.precision, **settings)
-    return how.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress)
+    how = FineTuning(seed=seed, precision=workspace.precision, **settings)
+    return how.fit(net, task.train, workspace.preprocess, device=workspace.device, progress=workspace.progress)
 
 
 def _linear(label: str, *, leaky: bool, pooled: bool = False, **fixed: Any) -> Method:
     def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
-        lab = task.lab
-        net = _pooled(task, leaky, pool_channels) if pooled else lab.network(leaky=leaky)
-        given: dict[str, Any] = {"device": lab.device, "kept": lab.kept, "progress": lab.progress}
-        return Linear(**fixed | settings, seed=seed).fit(net, task.train, lab.preprocess, **given)
+        workspace = task.workspace
+        net = _pooled(task, leaky, pool_channels) if pooled else workspace.network(leaky=leaky)
+        given: dict[str, Any] = {"device": workspace.device, "cache": workspace.cache, "progress": workspace.progress}
+        return Linear(**fixed | settings, seed=seed).fit(net, task.train, workspace.preprocess, **given)
 
     told = defaults(Linear, leaky=leaky, pooled=pooled, **fixed)(recipe)
     return Method(label, told, (leaky, pooled, fixed.get("head", Linear.head)))
@@ -130,28 +136,32 @@ def _linear(label: str, *, leaky: bool, pooled: bool = False, **fixed: Any) -> M
 
 @defaults(weight_decay="auto", alpha=15.0)
 def _ridge_head(task: Task, *, seed: int, pool_channels: int, weight_decay: float | str = "auto") -> Model:
-    lab, decay = task.lab, None if weight_decay == "auto" else float(weight_decay)
-    net = lab.network(leaky=True)
-    return RidgeHead.fit(net, task.train, lab.preprocess, device=lab.device, weight_decay=decay, progress=lab.progress)
+    workspace, decay = task.workspace, None if weight_decay == "auto" else float(weight_decay)
+    net = workspace.network(leaky=True)
+    return RidgeHead.fit(
+        net, task.train, workspace.preprocess, device=workspace.device, weight_decay=decay, progress=workspace.progress
+    )
 
 
 def _ours(**fixed: Any) -> Recipe:
     def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
-        lab, net = task.lab, copy.deepcopy(task.lab.network(leaky=True))
+        workspace, net = task.workspace, copy.deepcopy(task.workspace.network(leaky=True))
         given = {"seed": seed, "pool_channels": pool_channels, "loo": "none", **fixed, **settings}
-        return Ours.fit(net, task.train, lab.preprocess, device=lab.device, progress=lab.progress, **given)
+        return Ours.fit(
+            net, task.train, workspace.preprocess, device=workspace.device, progress=workspace.progress, **given
+        )
 
     return defaults(Settings, without=("seed", "pool_channels"), loo="none", **fixed)(recipe)
 
 
 def _pooled(task: Task, leaky: bool, channels: int) -> Backbone:
     """The network under bilinear pooling; it is shared: copy what you change."""
-    lab = task.lab
+    workspace = task.workspace
 
     def make() -> Backbone:
-        return bilinear(lab.network(leaky=leaky), task.train, lab.preprocess, lab.device, channels)
+        return bilinear(workspace.network(leaky=leaky), task.train, workspace.preprocess, workspace.device, channels)
 
-    return lab.kept.get(("bilinear", leaky, channels), make)
+    return workspace.cache.get(("bilinear", leaky, channels), make)
 
 
 PAPERS: dict[str, Any] = {"pooling": "avg", "views": "none", "head": "random", "form": "w0", "weight_decay": 1e-4}

@@ -45,7 +45,7 @@ from lqf.utils.progress import SILENT, Progress
 from lqf_paper.methods.heads import HeadKind, make_head
 from lqf_paper.methods.linear_training import Training
 from lqf_paper.methods.models import Trained
-from lqf_paper.runner.group_cache import Kept
+from lqf_paper.runner.group_cache import GroupCache
 
 Optimiser = Literal["sgd", "adam"]
 Scope = Literal["all", "fc"]
@@ -103,26 +103,26 @@ class Linear:
         preprocess: Preprocess,
         *,
         device: torch.device,
-        kept: Kept | None = None,
+        cache: GroupCache | None = None,
         progress: Progress = SILENT,
     ) -> Trained:
         """Train on a backbone (load it with ``leaky=True`` for LQF), which stays as it is.
 
-        ``kept`` is what earlier runs on the same images and backbone left: inputs, features, K-FAC.
+        ``cache`` has what earlier runs on the same images and backbone left: inputs, features, K-FAC.
         """
-        began, kept = time.perf_counter(), Kept() if kept is None else kept
+        began, cache = time.perf_counter(), GroupCache() if cache is None else cache
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         body = Linearization(backbone.body.to(device=device, dtype=dtype))
-        inputs = kept.get(("inputs", self.dtype), lambda: _inputs(body, images, preprocess, device, dtype))
+        inputs = cache.get(("inputs", self.dtype), lambda: _inputs(body, images, preprocess, device, dtype))
         needed = self.scope == "fc" or self.kfac or self.head == "probe"
         features = (
-            kept.get(("features", self.dtype), lambda: sweep.features(body, inputs, progress=progress))
+            cache.get(("features", self.dtype), lambda: sweep.features(body, inputs, progress=progress))
             if needed
             else None
         )
         heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed).to(device, dtype)
         model = LinearModel(body if self.scope == "all" else NOTHING, heads[None], True, 0.0)
-        training = Training(self, model, body, inputs, features, kept)
+        training = Training(self, model, body, inputs, features, cache)
         delta, losses = training.run(RandomViews(images, preprocess, self.augment, device), progress)
         means = per_epoch(losses, len(images), training.batch)
         encode = None if self.scope == "all" else body

@@ -16,7 +16,7 @@ from lqf.curvature import KFAC, Preconditioner, precondition
 from lqf.curvature.blocks import Kronecker
 from lqf.curvature.preconditioner import head_block
 from lqf.data import normalize
-from lqf.fast.fused import SharedLinearization
+from lqf.fast.fused import FusedLinearization
 from lqf.fast.replay import Passes, Replayed
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
@@ -30,7 +30,7 @@ from lqf.training.random_views import RandomViews
 from lqf.training.stream import drawn, steps, stream
 from lqf.utils.progress import Progress
 from lqf_paper.methods.feature_batches import encoded
-from lqf_paper.runner.group_cache import Kept
+from lqf_paper.runner.group_cache import GroupCache
 
 if TYPE_CHECKING:
     from lqf_paper.methods.linear import Linear
@@ -48,7 +48,7 @@ class Training:
     body: Linearization
     inputs: Inputs
     features: Tensor | None
-    kept: Kept
+    cache: GroupCache
 
     @property
     def batch(self) -> int:
@@ -120,7 +120,7 @@ class Training:
         if size > available_bytes(self.inputs.device) // 4:
             return made
         name = ("views", how.augment, how.epochs, self.batch, how.seed, how.dtype, how.precision)
-        return self.kept.get(name, lambda: list(made))
+        return self.cache.get(name, lambda: list(made))
 
     def _encoded(self, pixels: Tensor) -> Tensor:
         """Features (B, p); on a GPU in the precision that linearised networks have there."""
@@ -167,14 +167,14 @@ class Training:
                     return precondition(problem, features, seed=how.seed, progress=progress)
                 return Preconditioner(head_block(problem, features), KFAC(problem.model.body.layout, {}, {}, {}, {}))
 
-        return self.kept.get(("kfac", how.scope, how.head, how.alpha, how.seed, how.dtype), make)
+        return self.cache.get(("kfac", how.scope, how.head, how.alpha, how.seed, how.dtype), make)
 
     def _quick(self) -> LinearModel:
         """The model with faster products from one pass, on a GPU."""
         if self.how.scope == "fc" or self.inputs.device.type != "cuda":
             return self.model
         dtype = torch.bfloat16 if self.how.precision == "bf16" else self.inputs.dtype
-        return replace(self.model, body=SharedLinearization(self.body, dtype, self.inputs.example()))
+        return replace(self.model, body=FusedLinearization(self.body, dtype, self.inputs.example()))
 
 
 def damped(problem: QuadraticProblem, p: Preconditioner, rho: float) -> QuadraticProblem:

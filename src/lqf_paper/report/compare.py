@@ -7,7 +7,7 @@ from typing import Any
 
 from lqf_paper.methods.catalogue import METHODS, params
 from lqf_paper.report.draw import bars
-from lqf_paper.report.search_edges import end_of
+from lqf_paper.report.search_edges import edge_of
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import GRIDS, grid
@@ -67,19 +67,19 @@ def errors_of(found: Best, method: str) -> list[float | None]:
     return [_error(row[method]) for row in found.values()]
 
 
-def at_the_end(found: Best, results: Results) -> list[str]:
+def winners_at_edges(found: Best, results: Results) -> list[str]:
     """Winners whose rate is the smallest or the largest that was tried in this way, and no other was as good."""
     out = []
     for name, row in found.items():
         for m, d in row.items():
-            if d is not None and end_of(d, results.where(work="fit", data=name, method=m), "learning_rate"):
+            if d is not None and edge_of(d, results.where(work="fit", data=name, method=m), "learning_rate"):
                 out.append(f"{METHODS[m].label} on {name} ({d.params['settings']['learning_rate']:g})")
     return out
 
 
-def ends_told(found: Best, results: Results) -> str:
-    """`at_the_end` as a sentence."""
-    ends = at_the_end(found, results)
+def edge_sentence(found: Best, results: Results) -> str:
+    """`winners_at_edges` as a sentence."""
+    ends = winners_at_edges(found, results)
     if not ends:
         return "No winner has the smallest or the largest rate that was tried for it."
     return f"At an end of the rates that were tried, so that a better one may lie beyond: {', '.join(ends)}."
@@ -93,7 +93,7 @@ def errors_in_bars(results: Results, methods: Sequence[str], notes: tuple[str, .
         heights = {METHODS[m].label: errors_of(found, m) for m in methods}
         bars(figure.subplots(), list(found), heights, label="test error, %")
 
-    notes = (*notes, ends_told(found, results))
+    notes = (*notes, edge_sentence(found, results))
     return Summary({"errors": error_values(found, results)}, error_table(found, methods), draw, notes)
 
 

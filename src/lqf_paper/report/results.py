@@ -12,7 +12,7 @@ from typing import Any
 from lqf.errors import LQFError
 from lqf.utils.files import write_file
 from lqf.utils.json_values import dump_json
-from lqf_paper.report.search_report import Row, cut, searched, table
+from lqf_paper.report.search_report import Row, cut, search_rows, table
 from lqf_paper.runner.experiment import Experiment, Results, Summary
 
 HEADER = """\
@@ -36,7 +36,7 @@ def picture(summary: Summary) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class Told:
+class PageInfo:
     """What a page says of a run beside its results.
 
     Attributes:
@@ -54,7 +54,7 @@ class Told:
     pixels: int
 
 
-def write_results(out: Path, told: Told, results: Results, summary: Summary, order: Sequence[str]) -> list[Path]:
+def write_results(out: Path, told: PageInfo, results: Results, summary: Summary, order: Sequence[str]) -> list[Path]:
     """Write all three; the paths.
 
     Args:
@@ -64,7 +64,7 @@ def write_results(out: Path, told: Told, results: Results, summary: Summary, ord
         summary: what they show.
         order: names of all experiments, in the order of their sections.
     """
-    name, rows = told.name, searched(results, told.experiment)
+    name, rows = told.name, search_rows(results, told.experiment)
     png = picture(summary)
     values = {**_head(told, results, summary), "searched": [vars(r) for r in rows], "cells": _cells(results)}
     write_file(out / f"{name}.json", dump_json(values, ensure_ascii=False) + "\n")
@@ -79,7 +79,7 @@ def write_results(out: Path, told: Told, results: Results, summary: Summary, ord
     return [*paths, page]
 
 
-def _head(told: Told, results: Results, summary: Summary) -> dict[str, Any]:
+def _head(told: PageInfo, results: Results, summary: Summary) -> dict[str, Any]:
     return {
         "experiment": told.name,
         "title": told.experiment.TITLE,
@@ -91,7 +91,7 @@ def _head(told: Told, results: Results, summary: Summary) -> dict[str, Any]:
         "failed": results.failed,
         "scale": results.scale.describe(),
         "data": [t.describe() for t in results.tasks],
-        "network": results.tasks[0].lab.describe(),
+        "network": results.tasks[0].workspace.describe(),
         "summary": summary.values,
         "table": asdict(summary.table),
         "notes": summary.notes,
@@ -112,7 +112,7 @@ def _cells(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def make_section(told: Told, results: Results, summary: Summary, rows: Sequence[Row], *, has_picture: bool) -> str:
+def make_section(told: PageInfo, results: Results, summary: Summary, rows: Sequence[Row], *, has_picture: bool) -> str:
     """Markdown: heading, command, table, picture, notes, what was searched."""
     title, cut_down = told.experiment.TITLE, cut(results, told.experiment)
     notes = [*summary.notes, *([f"Other than under `--grid paper` (in brackets): {cut_down}."] if cut_down else [])]
@@ -129,7 +129,7 @@ def make_section(told: Told, results: Results, summary: Summary, rows: Sequence[
     return "\n\n".join(p for p in parts if p)
 
 
-def _about(told: Told, results: Results) -> str:
+def _about(told: PageInfo, results: Results) -> str:
     """Command, machine, size, and what is missing."""
     machine, seconds = results.hardware(), sum(d.seconds for d in results)
     data = "; ".join(f"{t.name} ({len(t.train)} + {len(t.test)} images)" for t in results.tasks)

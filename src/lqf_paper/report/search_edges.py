@@ -8,7 +8,7 @@ from typing import Any
 from lqf_paper.runner.experiment import Done
 
 
-def end_of(winner: Done, tried: Sequence[Done], axis: str, least: int = 2) -> str:
+def edge_of(winner: Done, tried: Sequence[Done], axis: str, least: int = 2) -> str:
     """Which end of the values of ``axis`` that were tried with otherwise the same settings: "lowest", "highest" or "".
 
     A value inside that was as good is no end, nor is one beside a run that diverged: beyond that there is nothing to

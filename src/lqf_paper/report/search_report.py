@@ -13,7 +13,7 @@ from typing import Any
 
 from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.report.grid_text import Settings, spelled, value
-from lqf_paper.report.search_edges import end_of
+from lqf_paper.report.search_edges import edge_of
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Experiment, Results, Table, best
 from lqf_paper.runner.registry import WORKS
@@ -51,7 +51,7 @@ class Row:
 HEADS = ("method", "epochs, batch", "settings tried", "of the paper's grid", "best at an end of its range", "diverged")
 
 
-def searched(results: Results, experiment: Experiment) -> list[Row]:
+def search_rows(results: Results, experiment: Experiment) -> list[Row]:
     """A row for every method of the experiment, in its order."""
     wanted = _by_label(results.wanted or [d.cell for d in results])
     paper = _by_label(experiment.cells(results.tasks, replace(results.scale, name="paper")))
@@ -182,7 +182,7 @@ def _at_edge(done: Sequence[Done]) -> str:
 def _end(group: Sequence[Done], axis: str) -> str:
     """In words; empty: inside, or an axis without an inside (two weight decays have none, two rates are told)."""
     winner = best(group)
-    which = "" if winner is None else end_of(winner, group, axis, 2 if axis == "learning_rate" else 3)
+    which = "" if winner is None else edge_of(winner, group, axis, 2 if axis == "learning_rate" else 3)
     return f"{spelled([{axis: winner.params['settings'][axis]}])}, the {which}" if winner and which else ""
 
 

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Kept:
+class GroupCache:
     """Values by name, under one key at a time.
 
     Example:
-        >>> kept = Kept()
+        >>> kept = GroupCache()
         >>> kept.under("birds").get("features", lambda: 1), kept.under("birds").get("features", lambda: 2)
         (1, 1)
         >>> kept.under("flowers").get("features", lambda: 3)
@@ -30,7 +30,7 @@ class Kept:
     def __len__(self) -> int:
         return len(self._values)
 
-    def under(self, key: Hashable) -> Kept:
+    def under(self, key: Hashable) -> GroupCache:
         """This, for the values of a group; those of any other are let go."""
         if key != self._key:
             self._values.clear()

@@ -23,7 +23,7 @@ class Defaults:
     Attributes:
         of: a dataclass (`NLFT`, `Linear`, `lqf.settings.Settings`) whose fields they are; None: of none.
         fixed: what stands in place of its defaults, and facts beside them.
-        without: fields that come from elsewhere: a cell's own parameters, or the lab.
+        without: fields that come from elsewhere: a cell's own parameters, or the workspace.
         version: goes up when results change though no setting did.
     """
 
@@ -80,7 +80,7 @@ class Work:
     settings_of: Callable[[Mapping[str, Any]], Callable[..., Any]] | None = None
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All that the result depends on beside data and lab, JSON values."""
+        """All that the result depends on beside data and workspace, JSON values."""
         told = inspect.signature(self.function).parameters.values()
         whole = {p.name: p.default for p in told if p.default is not p.empty} | dict(params)
         named = self.settings_of(whole) if self.settings_of else self.function

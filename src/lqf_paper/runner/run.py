@@ -21,7 +21,7 @@ from lqf_paper.runner.claims import Claims
 from lqf_paper.runner.experiment import Done, Experiment, Results
 from lqf_paper.runner.registry import WORKS
 from lqf_paper.runner.scale import Scale
-from lqf_paper.runner.workspace import Lab, Task, open_task
+from lqf_paper.runner.workspace import Task, Workspace, open_task
 
 Cells = dict[str, Cell]
 """Cells by their keys, each once."""
@@ -93,7 +93,7 @@ class Run:
         """All that the cell's result depends on; the data set by its contents, not by its name."""
         task = self._task(cell)
         told = WORKS[cell.work].complete(cell.params)
-        return {"work": cell.work, **told, "data": task.fingerprint, "lab": task.lab.describe()}
+        return {"work": cell.work, **told, "data": task.fingerprint, "lab": task.workspace.describe()}
 
     def _in_order(self, cells: Cells, claims: Claims) -> Cells:
         """Those last that failed before, or whose process was killed: they might end this one too."""
@@ -132,12 +132,12 @@ class Run:
         task, identity, beside = self._task(cell), self.identity(cell), len(claims.living())
         began, why = time.perf_counter(), None
         if cell.work != "fit":
-            task.lab.kept.under(None)  # only fits share anything
+            task.workspace.cache.under(None)  # only fits share anything
         try:
             result = WORKS[cell.work].function(task, **cell.params)
             seconds = time.perf_counter() - began
             record = {"name": task.name, "result": result, "seconds": seconds, "side_by_side": beside}
-            self.store.put(identity, {**record, "hardware": hardware(task.lab.device)})
+            self.store.put(identity, {**record, "hardware": hardware(task.workspace.device)})
             error = result.get("test_error")
             shown = "" if error is None else f" {100 * error:.1f} %,"
             self.progress.say(f"{at} {cell}:{shown} {seconds:.1f} s")
@@ -149,8 +149,8 @@ class Run:
             self.failed[k] = why
             self.store.fail(identity, why)
             self.progress.say(f"{at} {cell}: failed: {why}")
-            task.lab.kept.under(None)  # what cells share may be what took the memory
-        free_memory(task.lab.device)  # not before: an error holds what was computed until then
+            task.workspace.cache.under(None)  # what cells share may be what took the memory
+        free_memory(task.workspace.device)  # not before: an error holds what was computed until then
 
     def _task(self, cell: Cell) -> Task:
         return next(t for t in self.tasks if t.name == cell.data)
@@ -173,10 +173,10 @@ def free_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def open_tasks(folders: Sequence[str | Path], lab: Lab) -> list[Task]:
+def open_tasks(folders: Sequence[str | Path], workspace: Workspace) -> list[Task]:
     """Every data set, under names of their own."""
     names = [Path(f).resolve().name for f in folders]
     twice = {n for n in names if names.count(n) > 1}
     if twice:
         raise LQFError(f"two data sets are called `{min(twice)}`; give folders of different names")
-    return [open_task(folder, lab) for folder in folders]
+    return [open_task(folder, workspace) for folder in folders]

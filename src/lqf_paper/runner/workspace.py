@@ -20,11 +20,11 @@ from lqf.data.labels import limit_per_class
 from lqf.errors import LQFError
 from lqf.training.finetune import Precision
 from lqf.utils.progress import SILENT, Progress
-from lqf_paper.runner.group_cache import Kept
+from lqf_paper.runner.group_cache import GroupCache
 
 
 @dataclass
-class Lab:
+class Workspace:
     """Network and pixels, the same for every method.
 
     Images are resized to a square of 256/224 of the input's side, as the paper does, and cropped from it.
@@ -38,7 +38,7 @@ class Lab:
         per_class: at most so many training images of a class; None: all.
         test_per_class: the same for test images.
         progress: where to report.
-        kept: what cells of the same images and network share (`lqf_paper.runner.group_cache`).
+        cache: what cells of the same images and network share (`lqf_paper.runner.group_cache`).
     """
 
     backbone: str | nn.Module
@@ -49,7 +49,7 @@ class Lab:
     per_class: int | None = None
     test_per_class: int | None = None
     progress: Progress = SILENT
-    kept: Kept = field(default_factory=Kept, repr=False)
+    cache: GroupCache = field(default_factory=GroupCache, repr=False)
     _loaded: dict[bool, Backbone] = field(default_factory=dict, repr=False)
 
     def network(self, *, leaky: bool) -> Backbone:
@@ -96,13 +96,13 @@ class Task:
 
     Attributes:
         name: the folder's.
-        lab: network and pixels.
+        workspace: network and pixels.
         train: training images, opened.
         test: test images, opened.
     """
 
     name: str
-    lab: Lab
+    workspace: Workspace
     train: Images
     test: Images
 
@@ -126,7 +126,7 @@ class Task:
 
     def some(self, rows: Sequence[int] | np.ndarray) -> Task:
         """The same task with some of the training images, at ascending positions; the classes stay."""
-        return Task(self.name, self.lab, select_images(self.train, np.asarray(rows)), self.test)
+        return Task(self.name, self.workspace, select_images(self.train, np.asarray(rows)), self.test)
 
     def describe(self) -> dict[str, Any]:
         """For the results."""
@@ -139,25 +139,27 @@ class Task:
         }
 
 
-def open_task(folder: str | Path, lab: Lab) -> Task:
+def open_task(folder: str | Path, workspace: Workspace) -> Task:
     """Read `folder`/train and `folder`/test."""
     folder = Path(folder)
     for part in ("train", "test"):
         if not (folder / part).is_dir():
             raise LQFError(f"`{folder}` has no folder `{part}`; give folders with `train` and `test`, each CLASS/*.jpg")
-    train = load_samples(folder / "train", progress=lab.progress)
-    test = load_samples(folder / "test", classes=train.classes, progress=lab.progress)
-    names = tuple(train.classes[k * len(train.classes) // n] for k in range(n)) if (n := _kept(train, lab)) else None
-    train, test = _part(train, names, lab.per_class), _part(test, names, lab.test_per_class)
+    train = load_samples(folder / "train", progress=workspace.progress)
+    test = load_samples(folder / "test", classes=train.classes, progress=workspace.progress)
+    names = (
+        tuple(train.classes[k * len(train.classes) // n] for k in range(n)) if (n := _kept(train, workspace)) else None
+    )
+    train, test = _part(train, names, workspace.per_class), _part(test, names, workspace.test_per_class)
     check_trainable(train)
-    opened = [open_images(s, lab.preprocess, progress=lab.progress) for s in (train, test)]
+    opened = [open_images(s, workspace.preprocess, progress=workspace.progress) for s in (train, test)]
     check_trainable(opened[0].samples)
-    return Task(folder.resolve().name, lab, *opened)
+    return Task(folder.resolve().name, workspace, *opened)
 
 
-def _kept(samples: Samples, lab: Lab) -> int | None:
+def _kept(samples: Samples, workspace: Workspace) -> int | None:
     """How many classes are kept; None: all."""
-    return lab.classes if lab.classes is not None and lab.classes < len(samples.classes) else None
+    return workspace.classes if workspace.classes is not None and workspace.classes < len(samples.classes) else None
 
 
 def _part(samples: Samples, names: tuple[str, ...] | None, limit: int | None) -> Samples:

@@ -52,17 +52,19 @@ def spectrum_of_nlft(
     task: Task, *, k: int, images: int, settings: dict[str, Any] | None, seed: int = 0
 ) -> dict[str, Any]:
     """Of the cross entropy of some training images, at the weights where fine-tuning begins or (``settings``) ends."""
-    lab = task.lab
+    workspace = task.workspace
     if settings is None:
-        with seeded(seed, lab.device):
-            network = Network(lab.network(leaky=False), lab.preprocess, len(task.classes)).to(lab.device)
+        with seeded(seed, workspace.device):
+            network = Network(workspace.network(leaky=False), workspace.preprocess, len(task.classes)).to(
+                workspace.device
+            )
     else:
         network = fit_method("nlft", task, seed=seed, **settings).network  # type: ignore[attr-defined]
     product, like = cross_entropy_curvature(network.eval(), _some(task, images).train)
     rank = images * (len(task.classes) - 1)  # of its Gauss-Newton part
     with matmul_precision(fast=True):
         mean = trace(product, like, PROBES, seed) / rank
-        found = largest(product, like, k, tol=TOL, seed=seed, progress=lab.progress)
+        found = largest(product, like, k, tol=TOL, seed=seed, progress=workspace.progress)
     return replace(found, mean=mean).to_dict()
 
 
@@ -70,14 +72,18 @@ def spectrum_of_nlft(
 @defaults(Settings, **LQF)
 def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P as in `lqf_paper.methods.linear`."""
-    lab, part = task.lab, _some(task, images)
-    net = copy.deepcopy(lab.network(leaky=True))
+    workspace, part = task.workspace, _some(task, images)
+    net = copy.deepcopy(workspace.network(leaky=True))
     given = {"seed": seed, **settings}
-    training = lqf_problem(net, part.train, lab.preprocess, lab.device, progress=lab.progress, **given)
+    training = lqf_problem(
+        net, part.train, workspace.preprocess, workspace.device, progress=workspace.progress, **given
+    )
     problem, s = training.measured, training.context.settings
-    how: dict[str, Any] = {"tol": TOL, "seed": seed, "progress": lab.progress}
+    how: dict[str, Any] = {"tol": TOL, "seed": seed, "progress": workspace.progress}
     with matmul_precision(fast=True):
-        made = precondition(training.quadratic, training.features, draws=s.draws, seed=s.seed, progress=lab.progress)
+        made = precondition(
+            training.quadratic, training.features, draws=s.draws, seed=s.seed, progress=workspace.progress
+        )
         rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
         return {
             "lqf": _plain(problem, k, how).to_dict(),

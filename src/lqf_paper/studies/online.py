@@ -56,8 +56,10 @@ def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 
 
 def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> tuple[dict[str, Any], Tensor]:
     """One step of LQF, and the body it ends with; nothing else of it stays in memory."""
-    lab, net = now.lab, copy.deepcopy(now.lab.network(leaky=True))
-    problem = lqf_problem(net, now.train, lab.preprocess, lab.device, progress=lab.progress, **settings)
+    workspace, net = now.workspace, copy.deepcopy(now.workspace.network(leaky=True))
+    problem = lqf_problem(
+        net, now.train, workspace.preprocess, workspace.device, progress=workspace.progress, **settings
+    )
     cold = problem.solve()
     warm = cold if start is None else problem.solve(start)
     outputs, others = (problem.outputs(now.test, s.delta) for s in (warm, cold))
@@ -90,19 +92,19 @@ def online_nlft(
     Every step is trained to the end of its schedule. On few images there are more epochs, so that it takes
     ``least_steps`` of the optimiser. With ``first``, only so many of the steps are carried out.
     """
-    lab, told = task.lab, []
-    how = FineTuning(seed=seed, precision=lab.precision, **settings)
+    workspace, told = task.workspace, []
+    how = FineTuning(seed=seed, precision=workspace.precision, **settings)
     start: Network | None = None
     for rows in arrivals(task.train.samples.labels, steps, seed)[:first]:
         now, batch = task.some(rows), min(how.batch_size, len(rows))
         here = replace(how, epochs=max(how.epochs, -(-least_steps * batch // len(rows))))
         tuned = here.fit(
-            lab.network(leaky=False),
+            workspace.network(leaky=False),
             now.train,
-            lab.preprocess,
-            device=lab.device,
+            workspace.preprocess,
+            device=workspace.device,
             start=start if go_on else None,
-            progress=lab.progress,
+            progress=workspace.progress,
         )
         start = tuned.network
         told.append({"n": len(rows), "test_error": error(tuned, task.test), "passes": len(tuned.losses)})

@@ -1,7 +1,8 @@
 """The training problem of LQF on a task, to be solved several times: other ridge strengths, starts, or fewer images.
 
 A fit solves its problem once. The experiments on weight decay, on data that arrive in steps and on images that leave
-ask for many solutions of one `lqf.fitting.TrainingProblem`, which shares features, point, curvature and recorded passes.
+ask for many solutions of one `lqf.fitting.TrainingProblem`, which shares features, point, curvature and recorded
+passes.
 """
 
 from __future__ import annotations

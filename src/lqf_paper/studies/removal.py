@@ -78,14 +78,16 @@ def removal(task: Task, images: Images, solver: str, settings: dict[str, Any]) -
         solver: "dense": exact; "pcg": by solves.
         settings: of the fit.
     """
-    lab, net = task.lab, copy.deepcopy(task.lab.network(leaky=True))
+    workspace, net = task.workspace, copy.deepcopy(task.workspace.network(leaky=True))
     given = {**FITTED, "solver": solver, **settings}
     if solver == "dense":
-        model = Ours.fit(net, images, lab.preprocess, device=lab.device, progress=lab.progress, **given)
-        context = Context(model.fitted.settings, lab.device, progress=lab.progress)
+        model = Ours.fit(
+            net, images, workspace.preprocess, device=workspace.device, progress=workspace.progress, **given
+        )
+        context = Context(model.fitted.settings, workspace.device, progress=workspace.progress)
         analysis = Analysis.of(model.fitted, images, context)
         return ByKernels(analysis, Queries.of(with_views(task.test, model.fitted.preprocess)))
-    problem = lqf_problem(net, images, lab.preprocess, lab.device, progress=lab.progress, **given)
+    problem = lqf_problem(net, images, workspace.preprocess, workspace.device, progress=workspace.progress, **given)
     return BySolves(problem, task.test)
 
 

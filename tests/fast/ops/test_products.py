@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp
 
-from lqf.fast.dispatch import QuickOps
+from lqf.fast.dispatch import FastOps
 from lqf.fast.ops.products import BatchedProduct, product
 
 WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -32,7 +32,7 @@ def test_values_and_derivatives(way: str, of: str) -> None:
     function, primals, tangents = given[of]
     c, dc = jvp(function, primals, tangents)
     u = torch.randn_like(c)
-    with QuickOps(kernels=False, merged=True):
+    with FastOps(kernels=False, merged=True):
         ours = jvp(function, primals, tangents)
         back = vjp(function, *primals)[1](u)
     torch.testing.assert_close(ours, (c, dc), rtol=1e-12, atol=1e-12)
@@ -46,9 +46,9 @@ def test_other_products_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     real = BatchedProduct.apply
     monkeypatch.setattr(BatchedProduct, "apply", lambda *xs: called.append(1) or real(*xs))
-    with QuickOps(kernels=False, merged=True):
+    with FastOps(kernels=False, merged=True):
         _ = a @ b, torch.bmm(a, b), a[0] @ b[0], torch.matmul(a, b[0])
     assert len(called) == 2
-    with QuickOps(kernels=False, merged=False):
+    with FastOps(kernels=False, merged=False):
         _ = a @ b
     assert len(called) == 2

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import jvp, vjp
 
-from lqf.fast.dispatch import QuickOps
+from lqf.fast.dispatch import FastOps
 from lqf.fast.ops.softmax import Softmax
 
 WAYS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -27,7 +27,7 @@ def test_values_and_derivatives(way: str) -> None:
     call = WAYS[way]
     p, dp = jvp(call, (s,), (v,))
     u = torch.randn_like(p)
-    with QuickOps(kernels=False, merged=False):
+    with FastOps(kernels=False, merged=False):
         q, dq = jvp(call, (s,), (v,))
         back = vjp(call, s)[1](u)[0]
     torch.testing.assert_close(q, p, rtol=1e-12, atol=1e-12)
@@ -38,7 +38,7 @@ def test_values_and_derivatives(way: str) -> None:
 def test_it_is_used_where_a_network_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(Softmax, "apply", lambda s, dim: called.append(dim) or torch.softmax(s, dim))
-    with QuickOps(kernels=False, merged=False):
+    with FastOps(kernels=False, merged=False):
         for call in WAYS.values():
             call(torch.randn(2, 3, 4))
     assert called == [-1, 1, 2, -1]
