@@ -85,7 +85,7 @@ def photos(folder: Path, per_class: int = 4, *, seed: int = 0, classes: tuple[st
 
 
 def classifier(**params: Any) -> LQFClassifier:
-    """A dense fit in float64 of the small network, unless told otherwise."""
+    """A dense fit in float64 of the small network, by default."""
     params = {"backbone": network(), "solver": "dense", "device": "cpu", "dtype": "float64", **params}
     return LQFClassifier(**params)
 

@@ -26,14 +26,14 @@ ROUNDED = ("history", "passes", "certificate", "relative_residual")
 
 def recorded(name: str) -> tuple[Any, dict[str, Tensor]]:
     folder = HERE / "expected"
-    told = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-    return told, load_file(folder / f"{name}.safetensors")
+    values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    return values, load_file(folder / f"{name}.safetensors")
 
 
-def assert_as_recorded(name: str, told: Any, tensors: dict[str, Tensor]) -> None:
+def assert_as_recorded(name: str, values: Any, tensors: dict[str, Tensor]) -> None:
     expected, numbers = recorded(name)
     tolerance = TOLERANCE.get(name, 1e-6)
-    found = json.loads(json.dumps(told))
+    found = json.loads(json.dumps(values))
     assert found.keys() == expected.keys()
     compare({k: v for k, v in expected.items() if k not in ROUNDED}, found, tolerance)
     assert tensors.keys() == numbers.keys()
@@ -89,8 +89,8 @@ def test_resumed_fits(tmp_path: Path) -> None:
 def process() -> int:
     """One of two; what they find goes into their folder."""
 
-    def write(name: str, told: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        Path(f"{name}.json").write_text(json.dumps(told))
+    def write(name: str, values: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        Path(f"{name}.json").write_text(json.dumps(values))
         save_file(tensors, f"{name}.safetensors")
 
     torch.set_num_threads(1)

@@ -144,7 +144,7 @@ DAMAGE = {
     "a weight that is gone": (lambda run: (run / "weights.safetensors").unlink(), "damaged: `weights.safetensors`"),
     "samples that are gone": (lambda run: (run / "samples.csv").unlink(), "damaged: `samples.csv`"),
     "no model.json": (lambda run: (run / "model.json").unlink(), "there is no model.json in it"),
-    "no folder": (shutil.rmtree, "is no fitted model"),
+    "no folder": (shutil.rmtree, "is not a fitted model"),
     "foreign model.json": (lambda run: (run / "model.json").write_text('{"layers": []}'), "not written by lqf"),
     "no object": (lambda run: (run / "model.json").write_text("[1]"), "not written by lqf"),
     "half a model.json": (lambda run: os.truncate(run / "model.json", 300), "cannot be read as a fitted model"),

@@ -156,7 +156,7 @@ class LQFClassifier:
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn (if it is asking, it is installed) that this is a classifier."""
+        """Declare a classifier to scikit-learn, which is installed if it asks."""
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
 
         tags = Tags(

@@ -46,8 +46,8 @@ def save(model: FittedModel, path: str | Path, *, overwrite: bool = False) -> No
     """Write the folder beside its final place and move it there."""
     path = Path(path)
     check_target(path, overwrite)
-    with atomic_folder(path) as beside:
-        _write(model, beside)
+    with atomic_folder(path) as temporary:
+        _write(model, temporary)
 
 
 def check_target(path: Path, overwrite: bool) -> None:
@@ -134,7 +134,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         meta = json.loads((path / "model.json").read_text())
     except FileNotFoundError:
         raise LQFError(
-            f"`{path}` is no fitted model (there is no model.json in it); give the folder that `lqf fit` wrote"
+            f"`{path}` is not a fitted model (there is no model.json in it); give the folder that `lqf fit` wrote"
         ) from None
     except (OSError, ValueError) as error:
         raise LQFError(f"`{path}` cannot be read as a fitted model ({error})") from error

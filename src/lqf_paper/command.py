@@ -81,10 +81,10 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
                 f"interrupted; finished cells are kept in `{store.folder}`. To continue:\n  {order.command}"
             ) from None
     written = [r for name in order.names if (r := _written(order, run, name, workspace)) is not None]
-    told = {"results": written, "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
+    written_or_failed = {"results": written, "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
     if run.failed:
-        raise Incomplete(_failed(run), told)
-    return told
+        raise Incomplete(_failed(run), written_or_failed)
+    return written_or_failed
 
 
 def use_finished(run: Run, workspace: Workspace) -> None:
@@ -116,7 +116,7 @@ def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[st
         run.progress.say(f"{name}: too few of its {len(results.wanted)} cells are there; nothing is written")
         return None
     summary = experiment.summarise(results)
-    told = PageInfo(
+    info = PageInfo(
         name,
         experiment,
         shown_command(order.command, order.names, name, order.data),
@@ -124,7 +124,7 @@ def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[st
         workspace.preprocess.size,
     )
     with Claims(run.store.folder / ".claims").lock():  # the page is read, changed and written
-        files = write_results(order.out, told, results, summary, list(EXPERIMENTS))
+        files = write_results(order.out, info, results, summary, list(EXPERIMENTS))
     return {
         "experiment": name,
         "cells": len(results.done),

@@ -135,7 +135,7 @@ def test_it_is_linearised_like_any_layer() -> None:
         torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3), torch.nn.Tanh(), BilinearPool(torch.randn(4, 6))).double().eval()
     )
     body = Linearization(net)
-    assert body.size == 3 * 6 * 9 + 6  # the reduction is no weight
+    assert body.size == 3 * 6 * 9 + 6  # the reduction is not a weight
     x, v = torch.randn(2, 3, 5, 5, dtype=DOUBLE), torch.randn(body.size, dtype=DOUBLE)
     _, dz = body.jvp(x, v)
     u = torch.randn_like(dz)

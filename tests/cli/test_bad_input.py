@@ -89,7 +89,7 @@ BAD_OPTIONS = {
     "--backbone vgg": "there is no backbone `vgg`",
     "--weights nowhere.safetensors": "there is no weights file `nowhere.safetensors`",
     "--weight-decay much": "`much` is neither `auto` nor a number",
-    "--memory much": "`much` is no number of gigabytes",
+    "--memory much": "`much` is not a number of gigabytes",
     "--memory 4 --device cpu": "--memory limits the memory of a GPU, and this runs on a CPU; leave it out",
     "--weight-decay -1": "weight_decay is -1.0; give `auto` or a positive number",
     "--weight-decay nan": "weight_decay is nan; give `auto` or a positive number",
@@ -156,7 +156,7 @@ def test_damaged_and_foreign_models_are_refused(lqf, run, photos):
     for folder, words in {
         "damaged": "is damaged",
         "foreign": "not written by lqf",
-        "nowhere": "no fitted model",
+        "nowhere": "not a fitted model",
     }.items():
         for words_of_command in (["evaluate", folder, photos / "test"], ["predict", folder, photos / "test"]):
             called = lqf(*words_of_command)

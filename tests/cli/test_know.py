@@ -32,9 +32,9 @@ def test_audit_prints_a_screen_and_writes_a_folder(lqf, run):
     _narrow(called.out)
     assert "Leave-one-out contradicts" in called.out
     assert {"audit.json", "labels.csv", "information.csv", "duplicates.csv", "informative.png"} <= tree(Path("found"))
-    told = json.loads(Path("found/audit.json").read_text())
+    answer = json.loads(Path("found/audit.json").read_text())
     result = lqf("audit", run, "--json").json
-    assert result["suspects"] == told["suspects"]
+    assert result["suspects"] == answer["suspects"]
     assert result["loo_error"] == pytest.approx(LQFClassifier.load(run, device="cpu").leave_one_out().error)
     assert set(result["informative"]) == set(CLASSES)
     assert result["output"] is None
@@ -88,10 +88,12 @@ def test_explain_without_a_sample(lqf, run, photos):
     image = photos / "test" / "red" / "0.png"
     entry = lqf("explain", run, image, "--json").json["explanations"][0]
     first = entry["towards"][0]
-    told = lqf("explain", run, image, "--without", first["name"], "--json").json["explanations"][0]["without"]
-    assert told["ids"] == [first["name"]]
-    assert told["probabilities"][entry["predicted"]] == pytest.approx(first["probability"], abs=1e-9)
-    assert told["probability"] == max(told["probabilities"].values()) == told["probabilities"][told["predicted"]]
+    answer = lqf("explain", run, image, "--without", first["name"], "--json").json["explanations"][0]["without"]
+    assert answer["ids"] == [first["name"]]
+    assert answer["probabilities"][entry["predicted"]] == pytest.approx(first["probability"], abs=1e-9)
+    assert (
+        answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["predicted"]]
+    )
     assert "without 1 sample:" in lqf("explain", run, image, "--without", first["name"]).out
 
 
@@ -184,15 +186,15 @@ BAD = {
     "explain letter.jpg -o out.png": "`letter.jpg`",
     "explain cut.png -o out.png": "cut.png",
     "explain IMAGE -o out.gif": "does not end in .html or .png",
-    "explain IMAGE --top 0": "`0` is no whole number",
-    "summarize --keep 0": "`0` is no share",
-    "summarize --keep 1.5": "`1.5` is no share",
+    "explain IMAGE --top 0": "`0` is not a whole number",
+    "summarize --keep 0": "`0` is not a share",
+    "summarize --keep 1.5": "`1.5` is not a share",
     "summarize --keep 0.5 -o out.txt": "does not end in .csv",
     "summarize --keep 0.5 --validation nowhere": "nowhere",
     "report -o out.pdf": "does not end in .html",
     "report -o out.html --test nowhere": "`nowhere` is not there",
     "report -o .": "is a folder",
-    "audit --similar much": "`much` is no share",
+    "audit --similar much": "`much` is not a share",
     "audit -o letter.jpg --overwrite": "not written by `lqf audit`",
 }
 

@@ -110,8 +110,8 @@ def test_a_table_wider_than_the_terminal_goes_on_below_behind_the_names_of_its_r
     names = ("data", "images", *(f"a method called {k}" for k in range(4)))
     rows = [("birds", "5", "1", "2", "3", "4"), ("flowers", "5", "5", "6", "7", "8")]
     table = {"columns": names, "rows": rows, "keys": 2}
-    told = {"experiment": "lowshot", "cells": 3, "of": 3, "seconds": 1.0, "files": ["out/a.png"], "table": table}
-    lines = paper.show({"results": [told], "elsewhere": 0, "failed": 0}).splitlines()
+    result = {"experiment": "lowshot", "cells": 3, "of": 3, "seconds": 1.0, "files": ["out/a.png"], "table": table}
+    lines = paper.show({"results": [result], "elsewhere": 0, "failed": 0}).splitlines()
     assert max(map(len, lines)) <= 80
     shown = [line.split() for line in lines]
     assert ["birds", "5", "1", "2", "3"] in shown

@@ -46,7 +46,7 @@ def flowers(tree: Callable[..., Path]) -> Path:
 
 
 class Recorder:
-    """A `Progress` that remembers what it was told."""
+    """A `Progress` that remembers what it was given."""
 
     def __init__(self) -> None:
         self.stages: list[tuple[str, int | None, int]] = []

@@ -1,4 +1,4 @@
-"""Every kind of image becomes upright 8-bit RGB, and what is no image gets a reason."""
+"""Every kind of image becomes upright 8-bit RGB, and what is not an image gets a reason."""
 
 import hashlib
 import io
@@ -251,7 +251,7 @@ def test_truncated_jpeg_says_so(picture):
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
-    [(b"", "empty"), (b"hello, this is text\n" * 9, "no image"), (b"\xff\xd8\xff\xe0", "image|trunc")],
+    [(b"", "empty"), (b"hello, this is text\n" * 9, "not an image"), (b"\xff\xd8\xff\xe0", "image|trunc")],
 )
 def test_no_image(raw, reason):
     with pytest.raises(Unreadable, match=reason):
@@ -260,7 +260,7 @@ def test_no_image(raw, reason):
 
 
 def test_programs_are_not_started_for_postscript():
-    with pytest.raises(Unreadable, match="no image"):
+    with pytest.raises(Unreadable, match="not an image"):
         to_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
 
 

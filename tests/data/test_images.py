@@ -54,7 +54,7 @@ class TestSkipping:
         images = open_images(load_samples(damaged), Preprocess(16))
         reasons = dict(images.skipped)
         assert list(reasons) == ["a/0text.jpg", "a/2cut.jpg", "b/z.png"]
-        assert "no image" in reasons["a/0text.jpg"]
+        assert "not an image" in reasons["a/0text.jpg"]
         assert reasons["a/2cut.jpg"] == "is truncated"
         assert "empty" in reasons["b/z.png"]
         assert images.samples.ids == ("a/2.png", "a/3.png", "b/2.png", "b/3.png", "b/4.png")
@@ -70,14 +70,16 @@ class TestSkipping:
             assert images.hashes[i] == alone.hashes[0] == hashlib.sha256((damaged / id).read_bytes()).hexdigest()
 
     def test_strict_refuses(self, damaged):
-        with pytest.raises(LQFError, match=r"3 of 8 images in .*`a/0text.jpg` is no image.*`a/2cut.jpg` is truncated"):
+        with pytest.raises(
+            LQFError, match=r"3 of 8 images in .*`a/0text.jpg` is not an image.*`a/2cut.jpg` is truncated"
+        ):
             open_images(load_samples(damaged), Preprocess(16), strict=True)
 
     def test_strict_lists_ten(self, tree):
         root = tree({f"a/{i:02}.jpg": b"text" for i in range(12)} | {"b/1.png": 0})
-        with pytest.raises(LQFError, match=r"a/09\.jpg.*and 2 more") as told:
+        with pytest.raises(LQFError, match=r"a/09\.jpg.*and 2 more") as raised:
             open_images(load_samples(root), Preprocess(16), strict=True)
-        assert "a/10.jpg" not in str(told.value)
+        assert "a/10.jpg" not in str(raised.value)
 
     def test_nothing_readable_is_refused_always(self, tree):
         root = tree({"a/1.jpg": b"text", "b/2.jpg": b"text"})

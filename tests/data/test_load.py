@@ -302,7 +302,7 @@ class TestLists:
             assert len(open_images(labelled, SMALL)) == 6
 
     def test_of_missing_paths(self, tmp_path):
-        with pytest.raises(LQFError, match=r"of 2 paths these are no files: .*gone"):
+        with pytest.raises(LQFError, match=r"of 2 paths these are not files: .*gone"):
             load_samples([tmp_path / "gone.png", tmp_path])
 
     def test_of_pictures(self, pixels):
@@ -485,7 +485,7 @@ class TestUnlabelled:
 
     def test_no_image(self, tree):
         root = tree({"a.jpg": b"this is text, whatever it is called"})
-        with pytest.raises(LQFError, match=r"a\.jpg` is no image"):
+        with pytest.raises(LQFError, match=r"a\.jpg` is not an image"):
             load_unlabelled([root / "a.jpg"])
 
     def test_missing_and_empty(self, tmp_path):

@@ -89,7 +89,7 @@ def test_relative_to_the_manifest_not_to_the_working_folder(manifest, monkeypatc
         ("path,label\na.png,x,y\n", "line 2: 3 columns instead of 2"),
         ("path,label\na.png,\n", "line 2: no label"),
         ("path,label\n,x\n", "line 2: no path"),
-        ("path,label,weight\na.png,x,1\nb.png,x,heavy\n", "line 3: the weight heavy is no finite number"),
+        ("path,label,weight\na.png,x,1\nb.png,x,heavy\n", "line 3: the weight heavy is not a finite number"),
         ("path,label,weight\na.png,x,-1\n", "line 2: the weight -1"),
         ("path,label,weight\na.png,x,nan\n", "line 2: the weight nan"),
         ("path,label,weight\na.png,x,inf\n", "line 2: the weight inf"),
@@ -104,12 +104,12 @@ def test_errors(manifest, text, sentence):
 
 
 def test_many_bad_lines_are_told_at_once(manifest):
-    with pytest.raises(LQFError) as told:
+    with pytest.raises(LQFError) as raised:
         load_samples(manifest("path,label\n" + "".join(f"no{i}.png,x\n" for i in range(13))))
-    assert "line 2: no0.png" in str(told.value)
-    assert "line 11: no9.png" in str(told.value)
-    assert "no10.png" not in str(told.value)
-    assert "3 lines more" in str(told.value)
+    assert "line 2: no0.png" in str(raised.value)
+    assert "line 11: no9.png" in str(raised.value)
+    assert "no10.png" not in str(raised.value)
+    assert "3 lines more" in str(raised.value)
 
 
 def test_missing_manifest(tmp_path):

@@ -87,9 +87,9 @@ def test_overwrite_spares_what_no_demo_wrote(tmp_path, content):
 def test_overwrite_replaces_an_earlier_demo(tmp_path):
     out = tmp_path / "demo"
     for name in ("old", "new"):
-        with output_folder(out, overwrite=name == "new") as beside:
-            (beside / name).touch()
-            (beside / "result.json").write_text('{"format": "lqf-demo"}')
+        with output_folder(out, overwrite=name == "new") as temporary:
+            (temporary / name).touch()
+            (temporary / "result.json").write_text('{"format": "lqf-demo"}')
     assert sorted(p.name for p in out.iterdir()) == ["new", "result.json"]
     assert [p.name for p in tmp_path.iterdir()] == ["demo"]
 

@@ -196,13 +196,13 @@ def test_a_pass_that_cannot_be_recorded_ends_no_fit(monkeypatch: pytest.MonkeyPa
     def fails(*_: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    told: list[str] = []
+    reasons: list[str] = []
     x = images(6)
-    body = fast(network("convnet"), x, say=told.append)
+    body = fast(network("convnet"), x, say=reasons.append)
     before = products(body, x)
     monkeypatch.setattr("lqf.fast.linearization.CachedBatch", fails)
     assert body.keep(x) == 0
-    assert told == ["activations are not kept (operation not permitted when stream is capturing)"]
+    assert reasons == ["activations are not kept (operation not permitted when stream is capturing)"]
     assert not body._kept
     for a, b in zip(products(body, x), before, strict=True):
         torch.testing.assert_close(a, b)
@@ -220,12 +220,12 @@ class MakesConstants(nn.Module):
 
 
 def test_a_network_of_which_nothing_is_kept_holds_no_batch() -> None:
-    told: list[str] = []
+    reasons: list[str] = []
     x = images(6)
-    body = fast(MakesConstants().double().eval(), x, say=told.append)
+    body = fast(MakesConstants().double().eval(), x, say=reasons.append)
     assert body.keep(x) == 0
     assert not body._kept
-    assert "activations are not kept" in told[0]
+    assert "activations are not kept" in reasons[0]
 
 
 def test_a_converted_network_is_freed_when_it_is_let_go() -> None:

@@ -81,7 +81,7 @@ def test_another_network_is_noticed() -> None:
 def test_wrong_questions_get_a_sentence() -> None:
     x, y = data()
     analysis = classifier(**FIXED).fit(x, y).analyse(x)
-    with pytest.raises(LQFError, match="`99` is no training sample"):
+    with pytest.raises(LQFError, match="`99` is not a training sample"):
         analysis.what_if(x[:1], without=["99"])
     with pytest.raises(LQFError, match="no training sample number 18; they go from 0 to 17"):
         analysis.leave_one_out([18])

@@ -116,8 +116,8 @@ def answers(case: str, method: str = "auto") -> tuple[dict[str, Any], dict[str, 
         curve = a.curve(queries, least=tensors["leaving"], most=tensors["leaving"].flip(0), shares=(0.3,), repeats=2)
         tensors["curve"] = torch.tensor([*curve.least, *curve.most, *curve.random], dtype=torch.float64)
     tensors["similarity"] = a.similarity().matrix
-    told = {name: [result.level, result.note] for name, result in levels.items()}
-    return told, {k: v.contiguous() for k, v in tensors.items()}
+    levels_and_notes = {name: [result.level, result.note] for name, result in levels.items()}
+    return levels_and_notes, {k: v.contiguous() for k, v in tensors.items()}
 
 
 class Interrupting:

@@ -27,9 +27,9 @@ from golden.cases import ANALYSED, FITS, KFAC, MODELS, answers, by_two, fitted, 
 EXPECTED = HERE / "expected"
 
 
-def write(name: str, told: Any, tensors: dict[str, torch.Tensor]) -> None:
+def write(name: str, values: Any, tensors: dict[str, torch.Tensor]) -> None:
     EXPECTED.mkdir(exist_ok=True)
-    text = json.dumps(told, indent=1, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False)
     (EXPECTED / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     save_file(dict(sorted(tensors.items())), EXPECTED / f"{name}.safetensors")
     print(name)

@@ -106,8 +106,8 @@ def test_training_ends_where_the_root_fails(monkeypatch: pytest.MonkeyPatch) -> 
 
     original = Network.forward
     monkeypatch.setattr(tuned.Network, "forward", forward)
-    told = SimpleNamespace(stage=SILENT.stage, say=said.append)
-    model = FineTuning(**ONE | {"epochs": 8}).fit(net, images, SMALL, device=CPU, progress=told)
+    listener = SimpleNamespace(stage=SILENT.stage, say=said.append)
+    model = FineTuning(**ONE | {"epochs": 8}).fit(net, images, SMALL, device=CPU, progress=listener)
     assert len(seen) == 3
     assert said == ["fine-tuning diverged in step 3 of 8: linalg.eigh: the input matrix contained non-finite values."]
     assert error(model, images) is None

@@ -179,9 +179,11 @@ def test_work_registers_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_page_names_all_machines_and_days() -> None:
-    told = [
+    machines = [
         {"device": d, "date": day, "torch": t} for d, day, t in (("A", "2026-01-02", "1"), ("B", "2026-01-01", "2"))
     ]
-    done = [Done(Cell("count", "x", {"k": k}), {}, 1.0, h) for k, h in enumerate((told[0], told[1], told[0]))]
+    done = [
+        Done(Cell("count", "x", {"k": k}), {}, 1.0, h) for k, h in enumerate((machines[0], machines[1], machines[0]))
+    ]
     assert Results([], SHORT, done).hardware() == {"device": "A, B", "date": "2026-01-01 to 2026-01-02", "torch": "1"}
-    assert Results([], SHORT, done[1:2]).hardware() == told[1]
+    assert Results([], SHORT, done[1:2]).hardware() == machines[1]

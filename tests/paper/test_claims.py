@@ -30,7 +30,7 @@ linux = pytest.mark.skipif(started(os.getpid()) is None, reason="the system does
 
 
 class Other:
-    """A process that takes all cells that it can get when it is told to, and keeps them."""
+    """A process that takes all cells that it can get when asked to, and keeps them."""
 
     def __init__(self, folder: Path):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -83,8 +83,8 @@ def test_two_processes_share_the_cells_and_a_killed_one_loses_them(tmp_path: Pat
 
 def write(folder: Path, *, age: float = 0.0, **owner: object) -> Path:
     path = folder / "x.claim"
-    told = {"machine": machine(), "pid": os.getpid(), "started": started(os.getpid()), "host": "there"}
-    path.write_text(json.dumps(told | owner))
+    claim = {"machine": machine(), "pid": os.getpid(), "started": started(os.getpid()), "host": "there"}
+    path.write_text(json.dumps(claim | owner))
     os.utime(path, (time.time() - age,) * 2)
     return path
 

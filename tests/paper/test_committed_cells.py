@@ -32,17 +32,17 @@ class StandIn(Task):
     fingerprint: str = ""
 
 
-def stand_in(told: dict[str, Any], workspace: Any) -> StandIn:
+def stand_in(recorded: dict[str, Any], workspace: Any) -> StandIn:
     """All data sets of the committed results have equally many training images of every class."""
-    labels = np.arange(told["train"]) % told["classes"]
-    images = open_images(load_samples(np.zeros((told["train"], 2)), labels), Preprocess())
-    return StandIn(told["name"], workspace, images, images, told["fingerprint"])
+    labels = np.arange(recorded["train"]) % recorded["classes"]
+    images = open_images(load_samples(np.zeros((recorded["train"], 2)), labels), Preprocess())
+    return StandIn(recorded["name"], workspace, images, images, recorded["fingerprint"])
 
 
 def test_all_that_the_short_grid_asks_for_is_committed() -> None:
-    told = json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))
-    workspace = SimpleNamespace(describe=lambda: told["network"])
-    run = Run(EXPERIMENTS, [stand_in(d, workspace) for d in told["data"]], SHORT, Store(RESULTS / "cells"), SILENT)
+    recorded = json.loads((RESULTS / "table1.json").read_text(encoding="utf-8"))
+    workspace = SimpleNamespace(describe=lambda: recorded["network"])
+    run = Run(EXPERIMENTS, [stand_in(d, workspace) for d in recorded["data"]], SHORT, Store(RESULTS / "cells"), SILENT)
     assert run.every().keys() <= {path.stem for path in CELLS}
     assert len(run.every()) == len(CELLS) - 1  # one rate has left the grid since it was computed
     assert run.missing() == 0

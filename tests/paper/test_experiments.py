@@ -14,10 +14,10 @@ from lqf_paper.experiments import EXPERIMENTS
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_it_runs(name: str, carried_out: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
-    told = carried_out(name)
+    summary = carried_out(name)
     written = json.loads((tmp_path / f"{name}.json").read_text())
     assert written["experiment"] == name
-    assert len(written["cells"]) == told["cells"] > 0
+    assert len(written["cells"]) == summary["cells"] > 0
     assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     page = (tmp_path / "README.md").read_text()
     assert f"## {name}: " in page
@@ -27,8 +27,8 @@ def test_it_runs(name: str, carried_out: Callable[..., dict[str, Any]], tmp_path
     for file in gone:
         file.unlink()
     part = carried_out(name, finished=True)  # without every other cell of one data set
-    assert told["cells"] // 2 <= part["cells"] <= told["cells"] - len(gone)
-    assert part["of"] == told["cells"]
+    assert summary["cells"] // 2 <= part["cells"] <= summary["cells"] - len(gone)
+    assert part["of"] == summary["cells"]
     assert f"{part['cells']} of {part['of']} cells: the others are not there" in (tmp_path / "README.md").read_text()
     for file, text in gone.items():
         file.write_text(text)

@@ -87,14 +87,14 @@ def test_constants_and_versions_make_other_cells(run: Run, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_every_cell_tells_all_its_settings(name: str, task: Task, tiny: Scale) -> None:
     for cell in EXPERIMENTS[name].cells([task], tiny):
-        told = WORKS[cell.work].complete(cell.params)["params"]
+        completed = WORKS[cell.work].complete(cell.params)["params"]
         known = METHODS[cell.params["method"]].fit if cell.work == "fit" else WORKS[cell.work].function
         of, fixed = defaults_of(known).of, defaults_of(known).fixed
         assert of is not None or fixed, f"`{cell.work}` does not say whose settings it takes"
-        if told["settings"] is not None:
+        if completed["settings"] is not None:
             own = {f.name for f in fields(of)} - set(defaults_of(known).without) if of else set(fixed)
-            assert own <= told["settings"].keys()
-        assert set(inspect.signature(WORKS[cell.work].function).parameters) == told.keys() | {"task"}
+            assert own <= completed["settings"].keys()
+        assert set(inspect.signature(WORKS[cell.work].function).parameters) == completed.keys() | {"task"}
 
 
 def test_the_closed_form_head_is_told_with_its_targets_scale() -> None:
@@ -103,8 +103,8 @@ def test_the_closed_form_head_is_told_with_its_targets_scale() -> None:
 
 
 def test_kept_cells_show_their_settings(run: Run) -> None:
-    told = params("lqf", SHORT, 100, {"learning_rate": 0.1, "weight_decay": 1e-5, "augment": "crop"})
-    shown = run.identity(Cell("fit", run.tasks[0].name, told))["params"]
+    completed = params("lqf", SHORT, 100, {"learning_rate": 0.1, "weight_decay": 1e-5, "augment": "crop"})
+    shown = run.identity(Cell("fit", run.tasks[0].name, completed))["params"]
     assert shown["settings"]["momentum"] == Linear.momentum
     assert shown["settings"]["kfac"] is True
     assert shown["settings"]["leaky"] is True

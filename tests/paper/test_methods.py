@@ -69,10 +69,10 @@ def test_ours_with_average_pooling_has_one_view(task: Task) -> None:
     assert (model.report["pooling"], model.report["views"]) == ("avg", "none")
 
 
-@pytest.mark.parametrize(("method", "told", "n"), [("lqf-ours", "flip", 2), ("lqf-ours-crops", "resized", 4)])
-def test_ours_sees_the_views_that_it_is_told(task: Task, method: str, told: str, n: int) -> None:
-    model: Any = fit_method(method, task, pool_channels=3, solver="head", **{"views": told} if n == 2 else {})
-    assert model.report["views"] == told
+@pytest.mark.parametrize(("method", "views", "n"), [("lqf-ours", "flip", 2), ("lqf-ours-crops", "resized", 4)])
+def test_ours_sees_the_views_it_is_given(task: Task, method: str, views: str, n: int) -> None:
+    model: Any = fit_method(method, task, pool_channels=3, solver="head", **{"views": views} if n == 2 else {})
+    assert model.report["views"] == views
     assert model.fitted.preprocess.n_views == n
     plain: Any = fit_method("lqf-ours-avg", task, pool_channels=3, solver="head")
     assert not torch.allclose(model.outputs(task.test), plain.outputs(task.test))

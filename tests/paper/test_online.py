@@ -59,22 +59,22 @@ def test_every_step_holds_the_last_one_and_its_share_of_every_class() -> None:
 @pytest.mark.parametrize("head", ["crossfit", "random"])
 def test_lqf_after_the_last_step_is_the_fit_of_all_data(head: str) -> None:
     task = made_task(*vectors(24, signal=0.7), vectors(30, signal=0.7, seed=1), network())
-    told = online_lqf(task, steps=3, settings={**EXACT, "head": head})
-    assert [s["n"] for s in told["steps"]] == [8, 16, 24]
-    assert all(s["difference"] < 1e-8 for s in told["steps"])
-    assert all(0 < s["residual"] <= EXACT["tol"] for s in told["steps"])
+    found = online_lqf(task, steps=3, settings={**EXACT, "head": head})
+    assert [s["n"] for s in found["steps"]] == [8, 16, 24]
+    assert all(s["difference"] < 1e-8 for s in found["steps"])
+    assert all(0 < s["residual"] <= EXACT["tol"] for s in found["steps"])
     settings = Settings(**{**LQF, **EXACT, "head": head})
     fitted = fit_lqf(task.train, load_backbone(network()), task.workspace.preprocess, Context(settings, CPU))
     wrong = fitted.outputs(task.test, device=CPU, batch_size=8).argmax(1) != torch.tensor(task.test.samples.labels)
-    assert told["test_error"] == float(wrong.double().mean())
-    assert 0 < told["test_error"] < 0.67
+    assert found["test_error"] == float(wrong.double().mean())
+    assert 0 < found["test_error"] < 0.67
 
 
 def test_the_first_step_has_nothing_to_start_from() -> None:
     task = made_task(*vectors(12, signal=0.7), vectors(12, seed=1), network())
-    told = online_lqf(task, steps=1, settings=EXACT)["steps"]
-    assert told[0]["passes"] == told[0]["passes_cold"] > 3
-    assert told[0]["difference"] == 0
+    found = online_lqf(task, steps=1, settings=EXACT)["steps"]
+    assert found[0]["passes"] == found[0]["passes_cold"] > 3
+    assert found[0]["difference"] == 0
 
 
 def test_nlft_goes_on_or_starts_again() -> None:

@@ -70,7 +70,7 @@ def test_to_the_usual_tolerance_errors_differ_by_little(vectors: Task) -> None:
     order = random_orders(30, 1, 1)[0]
     gaps = np.array(solved.errors(order, SHARES)) - np.array(exact.errors(order, SHARES))
     assert np.abs(gaps).max() <= 2 / 60
-    assert solved.told() == {"refits": "solved", "residual": solved.worst, "passes": solved.passes}
+    assert solved.solve_report() == {"refits": "solved", "residual": solved.worst, "passes": solved.passes}
     assert 1e-4 < solved.worst <= TOL
 
 
@@ -120,8 +120,8 @@ def test_the_page_of_a_task_that_is_solved(
 ) -> None:
     monkeypatch.setattr(informative, "MOST_PAIRS", 0)
     cells = summarization.cells([task], tiny)
-    told = [(c.work, c.params.get("draws")) for c in cells]
-    assert told == [("informativeness", 0), ("removal at random", 1), ("removal as measured again", None)]
+    planned = [(c.work, c.params.get("draws")) for c in cells]
+    assert planned == [("informativeness", 0), ("removal at random", 1), ("removal as measured again", None)]
     assert influence.cells([task], tiny) == cells[:1]
     carried_out("summarization")
     page = (tmp_path / "README.md").read_text()
@@ -158,11 +158,11 @@ def test_curves_of_all_kinds_of_cells_are_joined(task: Task, tiny: Scale) -> Non
     again = {"again": {"least": [0.1, 0.15], "most": [0.1, 0.45]}, "residual": 0.007, "passes": 10}
     cells = {"informativeness": ranked, "removal at random": alone, "removal as measured again": again}
     done = [Done(c, cells[c.work], 1.0) for c in _cells(task, tiny)]
-    told = summarization.curves(Results([task], tiny, done), task.name)
-    assert told["random"] == pytest.approx([0.1, 0.4])
-    assert told["random_deviation"] == pytest.approx([0.0, 0.02**0.5])
-    assert (told["residual"], told["passes"], told["draws"]) == (0.009, 52, 2)
-    assert told["again"] == again["again"]
+    curves = summarization.curves(Results([task], tiny, done), task.name)
+    assert curves["random"] == pytest.approx([0.1, 0.4])
+    assert curves["random_deviation"] == pytest.approx([0.0, 0.02**0.5])
+    assert (curves["residual"], curves["passes"], curves["draws"]) == (0.009, 52, 2)
+    assert curves["again"] == again["again"]
 
 
 def _cells(task: Task, scale: Scale) -> list[Any]:

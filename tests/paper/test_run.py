@@ -137,13 +137,13 @@ def test_memory_is_freed_when_nothing_holds_it_any_more(
     assert len(task.workspace.cache) == 0
 
 
-def test_what_failed_in_a_process_beside_is_not_tried_at_once(steps: Steps, task: Task, tmp_path: Path) -> None:
-    beside = new(steps, task, tmp_path)  # begun before the other one has failed
+def test_what_failed_in_another_process_is_not_tried_at_once(steps: Steps, task: Task, tmp_path: Path) -> None:
+    other = new(steps, task, tmp_path)  # begun before the other one has failed
     steps.wrong = {2: ValueError("no")}
     computed(steps, task, tmp_path)
-    beside.compute()
+    other.compute()
     assert steps.calls.count(2) == 1
-    assert list(beside.failed.values()) == ["stopped by ValueError: no"]
+    assert list(other.failed.values()) == ["stopped by ValueError: no"]
 
 
 def test_runs_side_by_side_compute_every_cell_once(steps: Steps, task: Task, tmp_path: Path) -> None:
@@ -180,11 +180,11 @@ def test_processes_side_by_side_compute_every_cell_once(
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
     command = [sys.executable, "-c", COMMAND, data[0], str(tmp_path)]
     processes = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-    told = [json.loads(process.communicate("\n", timeout=120)[0]) for process in processes]
+    outcome = [json.loads(process.communicate("\n", timeout=120)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     n = len(EXPERIMENTS["nlft-mse"].cells([task], tiny))
-    assert [n] in told  # written by the one that ended last, or by both
-    assert all(one in ([], [n]) for one in told)
+    assert [n] in outcome  # written by the one that ended last, or by both
+    assert all(one in ([], [n]) for one in outcome)
     assert len(list((tmp_path / "cells").glob("*.json"))) == n
     assert len(json.loads((tmp_path / "nlft-mse.json").read_text())["cells"]) == n
     assert f"{n} cells" in (tmp_path / "README.md").read_text()
@@ -199,9 +199,9 @@ def test_cells_of_others_are_left_to_them(steps: Steps, data: tuple[str, str], t
     last = list(missing)[-1]
     with Claims(tmp_path / "cells" / ".claims") as other:
         assert other.take(last)
-        told = carry_out(order)
+        outcome = carry_out(order)
     assert steps.calls == [0, 1, 2, 3, 4, 5]
-    assert told == {"results": [], "elsewhere": 1, "failed": 0}
+    assert outcome == {"results": [], "elsewhere": 1, "failed": 0}
     assert len(json.loads((tmp_path / "steps.json").read_text())["cells"]) == 5  # written by the one that ends last
     assert carry_out(order)["results"][0]["cells"] == 7
 
@@ -237,8 +237,8 @@ def test_data_sets_with_all_their_cells(
     carry_out(Order(("steps",), command="lqf paper steps", **given))
     files = {p: json.loads(p.read_text())["name"] for p in (tmp_path / "cells").glob("*.json")}
     next(p for p, name in files.items() if name == "one").unlink()
-    told = carry_out(Order(("steps",), command="lqf paper steps", finished=True, **given))
-    assert (told["results"][0]["cells"], told["results"][0]["of"]) == (5, 10)
+    outcome = carry_out(Order(("steps",), command="lqf paper steps", finished=True, **given))
+    assert (outcome["results"][0]["cells"], outcome["results"][0]["of"]) == (5, 10)
     assert [d["name"] for d in json.loads((tmp_path / "steps.json").read_text())["data"]] == ["two"]
     next(p for p, name in files.items() if name == "two").unlink()
     assert carry_out(Order(("steps",), command="lqf paper steps", finished=True, **given))["results"] == []
@@ -252,7 +252,7 @@ def test_finished_cells_alone(steps: Steps, data: tuple[str, str], tmp_path: Pat
     with pytest.raises(Incomplete):
         carry_out(Order(("steps",), command="lqf paper steps", **given))
     page = (tmp_path / "README.md").read_text()
-    told = carry_out(Order(("steps",), command="lqf paper steps --finished", finished=True, **given))
-    assert (told["results"][0]["cells"], told["results"][0]["of"], told["failed"]) == (4, 5, 0)
+    outcome = carry_out(Order(("steps",), command="lqf paper steps --finished", finished=True, **given))
+    assert (outcome["results"][0]["cells"], outcome["results"][0]["of"], outcome["failed"]) == (4, 5, 0)
     assert (tmp_path / "README.md").read_text() == page
     assert len(steps.calls) == 5

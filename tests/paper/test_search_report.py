@@ -1,4 +1,4 @@
-"""What a page says of a search: settings in few words, what the paper's grid has beside them, ends, lost runs."""
+"""What a page says of a search: settings in few words, what the paper's grid has in addition, ends, lost runs."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ def results(task: Task, error: Any, scale: Scale = SHORT) -> Results:
     return Results([task], scale, [Done(c, {"test_error": e, "diverged": e is None}, 1.0) for c, e in made], cells)
 
 
-def told(of: Results) -> dict[str, Row]:
+def rows_of(of: Results) -> dict[str, Row]:
     return {r.method: r for r in search_rows(of, Few())}
 
 
 def test_a_search_in_words(task: Task) -> None:
-    rows = told(results(task, lambda method, rate: 0.1))
+    rows = rows_of(results(task, lambda method, rate: 0.1))
     assert rows["NLFT"].tried == "η 0.05, 0.01, 0.001 × λ 1e-4 × crops"
     assert rows["NLFT"].left_out == (
         "6 of 8 not tried: η 0.01, 0.001 × λ 1e-4 × no crops; η 0.01, 0.001 × λ 1e-5 × no crops, crops. "
-        "Beside it: η 0.05 × λ 1e-4 × crops"
+        "Also tried: η 0.05 × λ 1e-4 × crops"
     )
     assert rows["NLFT"].length == "300, 28"  # 300 steps, each with all 15 images
     assert rows["LQF FC"] == Row("LQF FC", "", "λ 1e-4, 1e-5, auto", "", "", "")
@@ -83,26 +83,26 @@ def test_winners_at_an_end_and_runs_that_diverged_are_told(task: Task) -> None:
             return None if rate == 0.05 else 0.5 - rate
         return 0.2 + abs(rate - 0.03)
 
-    rows = told(results(task, error))
+    rows = rows_of(results(task, error))
     assert rows["LQF (paper)"].at_edge == ""  # the best rate is inside
     assert rows["NLFT"].at_edge == ""  # the rate above it was tried, and diverged
     assert rows["NLFT"].diverged == "one: 1, η 0.05 × λ 1e-4 × crops"
     assert rows["LQF FC"].at_edge == ""
-    rows = told(results(task, lambda method, rate: 0.5 - (rate or 0.0)))
+    rows = rows_of(results(task, lambda method, rate: 0.5 - (rate or 0.0)))
     assert rows["NLFT"].at_edge == "η 0.05, the highest: one"
-    rows = told(results(task, lambda method, rate: 0.5 + (rate or 0.0)))
+    rows = rows_of(results(task, lambda method, rate: 0.5 + (rate or 0.0)))
     assert rows["NLFT"].at_edge == "η 0.001, the lowest: one"
 
 
 def test_a_winner_that_one_inside_equals_is_not_at_an_end(task: Task) -> None:
-    assert {r.at_edge for r in told(results(task, lambda method, rate: 0.1)).values()} == {""}
-    paper = told(results(task, lambda method, rate: 0.1, PAPER))
+    assert {r.at_edge for r in rows_of(results(task, lambda method, rate: 0.1)).values()} == {""}
+    paper = rows_of(results(task, lambda method, rate: 0.1, PAPER))
     assert paper["NLFT"].at_edge == "η 0.01, the highest: one"  # two rates have no inside
 
 
 def test_cells_that_are_missing_were_not_tried(task: Task) -> None:
     whole = results(task, lambda method, rate: 0.1)
-    rows = told(replace(whole, done=[d for d in whole if d.params["settings"].get("learning_rate") == 0.05]))
+    rows = rows_of(replace(whole, done=[d for d in whole if d.params["settings"].get("learning_rate") == 0.05]))
     assert rows["NLFT"].tried == "η 0.05 × λ 1e-4 × crops (1 of 3 cells)"
     assert rows["NLFT"].left_out.startswith("8 of 8 not tried")
     assert rows["LQF FC"].tried == "(0 of 3 cells)"
@@ -110,7 +110,7 @@ def test_cells_that_are_missing_were_not_tried(task: Task) -> None:
 
 def test_nothing_is_left_out_of_the_papers_own_grid(task: Task) -> None:
     made = results(task, lambda method, rate: 0.1, PAPER)
-    assert {r.left_out for r in told(made).values()} == {""}
+    assert {r.left_out for r in rows_of(made).values()} == {""}
     assert cut(made, Few()) == ""
 
 
@@ -119,7 +119,7 @@ def test_smaller_runs_say_so(task: Task) -> None:
     smaller = cut(Results([task], small, [], lowshot.cells([task], small)), lowshot)
     assert "shots 2, all (1, 2, 5, 10, 20, all); draws 1 (5)" in smaller
     assert "eigenvalues" not in smaller  # nothing here depends on them
-    assert "7 training images per class at the most" in smaller
+    assert "at most 7 training images per class" in smaller
 
 
 def test_pages_show_no_folders_and_the_command_that_computes() -> None:

@@ -1,4 +1,4 @@
-"""What the experiments compute beside their cells: intervals, held-out images, ends of a ranking, costs."""
+"""What the experiments compute apart from their cells: intervals, held-out images, ends of a ranking, costs."""
 
 from __future__ import annotations
 

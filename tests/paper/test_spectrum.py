@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, hessian
 
-from dense import ridge_matrix, rows
+from dense import normal_equations
 from lqf.curvature import precondition
 from lqf.errors import LQFError
 from lqf.linear.problem import Ridge
@@ -26,12 +25,6 @@ from lqf_paper.studies.spectrum import (
     trace,
 )
 from problems import features, problem
-
-
-def dense_hessian(p: Any) -> Tensor:
-    j, _, s = rows(p)
-    flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])
-    return flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(p))
 
 
 def matrix(product: Callable[[Tensor], Tensor], like: Tensor) -> Tensor:
@@ -67,7 +60,7 @@ def test_with_one_ridge_strength_rows_tell_the_spectrum_of_the_linear_quadratic_
     p = problem(name, n=9, ridge=Ridge(0.7, 0.7))
     product, like, decay = row_curvature(p)
     found = largest(product, like, 8, tol=1e-12).shifted(decay, p.size)
-    expected = torch.linalg.eigvalsh(dense_hessian(p) / p.weights.sum()).flip(0)[:8]
+    expected = torch.linalg.eigvalsh(normal_equations(p)[0] / p.weights.sum()).flip(0)[:8]
     assert found.values == pytest.approx(expected.tolist(), rel=1e-8)
     assert found.condition == pytest.approx(float(expected[0] / expected[7]), rel=1e-8)
     assert (len(like), found.size) == (p.targets.numel(), p.size)
@@ -80,12 +73,12 @@ def test_preconditioned_eigenvalues_are_those_of_the_inverse_times_the_hessian(n
     p = problem(name, n=9, ridge=Ridge(0.7, 0.4))
     kfac = precondition(p, features(p), draws=None)
     inverse = matrix(lambda v: kfac.solve(v, p), p.zero())
-    expected = torch.linalg.eigvals(inverse @ dense_hessian(p)).real.sort(descending=True).values[:8]
+    expected = torch.linalg.eigvals(inverse @ normal_equations(p)[0]).real.sort(descending=True).values[:8]
     found = largest(preconditioned_curvature(p, kfac), p.zero(), 8, tol=1e-12)
     assert found.values == pytest.approx(expected.tolist(), rel=1e-7)
     more = damped(p, kfac, 0.1)
     inverse = matrix(lambda v: kfac.solve(v, more), p.zero())
-    expected = torch.linalg.eigvals(inverse @ dense_hessian(p)).real.sort(descending=True).values[:8]
+    expected = torch.linalg.eigvals(inverse @ normal_equations(p)[0]).real.sort(descending=True).values[:8]
     found = largest(preconditioned_curvature(p, kfac, more), p.zero(), 8, tol=1e-12)
     assert found.values == pytest.approx(expected.tolist(), rel=1e-7)
 

@@ -16,9 +16,9 @@ def test_the_probability_without_a_sample_is_that_of_what_if(n_classes):
     x, y = data(18, n_classes)
     model = classifier(**FIXED).fit(x, y)
     analysis = model.analyse(x, y)
-    told = explanations(analysis.influence(NEW), analysis.labels, most=3)
-    assert [e.query for e in told] == list(range(5))
-    for e in told:
+    explained = explanations(analysis.influence(NEW), analysis.labels, most=3)
+    assert [e.query for e in explained] == list(range(5))
+    for e in explained:
         assert e.label is None
         assert e.probability == pytest.approx(model.predict_proba(NEW)[e.query].max(), abs=1e-6)
         assert list(e.probabilities.values()) == sorted(e.probabilities.values(), reverse=True)
@@ -37,8 +37,8 @@ def test_a_group_is_one_push():
     groups = [f"g{i // 2}" for i in range(18)]
     model = classifier(**FIXED).fit(X, Y, groups=groups)
     analysis = model.analyse(X, Y)
-    told = explanations(analysis.influence(NEW), analysis.labels, most=9)
-    pushes = [*told[0].towards, *told[0].away]
+    explained = explanations(analysis.influence(NEW), analysis.labels, most=9)
+    pushes = [*explained[0].towards, *explained[0].away]
     assert {p.size for p in pushes} == {2}
     assert {p.name for p in pushes} <= set(groups)
     assert all(p.sample == 2 * int(p.name[1:]) for p in pushes)

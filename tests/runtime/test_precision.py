@@ -27,14 +27,14 @@ import torch
 from lqf.runtime.precision import matmul_precision, tf32
 
 def state():
-    told = []
+    answers = []
     for ask in (torch.get_float32_matmul_precision, lambda: torch.backends.cuda.matmul.allow_tf32,
                 lambda: torch.backends.cudnn.allow_tf32, tf32):
         try:
-            told.append(ask())
+            answers.append(ask())
         except RuntimeError as error:
-            told.append(str(error))
-    return told
+            answers.append(str(error))
+    return answers
 
 def check():
     before = state()

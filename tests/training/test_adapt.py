@@ -79,25 +79,25 @@ def test_file_of_a_timm_model_with_rewritten_layers(tmp_path):
 
 
 def test_progress_is_told():
-    told = []
+    seen = []
 
     class Stage:
         def advance(self, n=1, **info):
-            told.append(info)
+            seen.append(info)
 
     class Recorder:
         def stage(self, name, total=None, unit=""):
             from contextlib import nullcontext
 
-            told.append(total)
+            seen.append(total)
             return nullcontext(Stage())
 
         def say(self, sentence):
             pass
 
     adapt(load_backbone(small_net()), coloured(20), epochs=2, batch_size=8, progress=Recorder())
-    assert told[0] == 40 == 8 * (len(told) - 1)  # five whole batches in two epochs
-    assert {"loss", "error"} <= told[1].keys()
+    assert seen[0] == 40 == 8 * (len(seen) - 1)  # five whole batches in two epochs
+    assert {"loss", "error"} <= seen[1].keys()
 
 
 def test_divergence_is_a_sentence():

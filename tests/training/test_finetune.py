@@ -1,4 +1,4 @@
-"""The baseline: it learns, by the schedule and the loss it was told, and the same seed gives the same network."""
+"""The baseline: it learns, by the schedule and the loss it was given, and the same seed gives the same network."""
 
 from __future__ import annotations
 

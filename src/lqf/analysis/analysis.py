@@ -129,7 +129,7 @@ class Analysis:
     def leave_one_out(self, samples: Iterable[str | int] | None = None) -> LeaveOneOut:
         """Out-of-sample outputs of all training samples, or of some, in the order given.
 
-        Beside PCG, some are solved (refitted without them), all are estimated.
+        With PCG, some are solved (refitted without them), all are estimated.
         """
         chosen = None if samples is None else torch.tensor(sample_numbers(samples, self.ids))
         answer = self.method.out_of_sample(self.units, chosen)
@@ -206,7 +206,7 @@ class Analysis:
 
         Information on the validation images (None: on the other training samples) is computed again after each of
         ``steps`` equal parts has left: what is uninformative depends on what else is there. ``most``: the most
-        informative first. Exact from the kernel; beside PCG estimated, by the kernel averaged over the outputs.
+        informative first. Exact from the kernel; with PCG estimated, by the kernel averaged over the outputs.
         """
         queries = None if validation is None else self.queries(validation, y)
         return self.method.leaving(queries, self.units, most=most, steps=steps)

@@ -113,7 +113,7 @@ class ByKFAC(ByIteration):
 
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
         """Not offered: K-FAC knows no joint effect of several samples."""
-        raise LQFError("method 'kfac' does not tell who leaves first; use method='dense' or method='pcg'")
+        raise LQFError("method 'kfac' does not give the order of elimination; use method='dense' or method='pcg'")
 
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """Not offered: K-FAC knows no joint effect of several samples that would be worth a label."""

@@ -76,7 +76,9 @@ def _sample(key: Any, number: dict[str, int], what: str = "sample") -> int:
             raise LQFError(f"there is no training {what} number {key}; they go from 0 to {len(number) - 1}")
         return int(key)
     if key not in number:
-        raise LQFError(f"`{key}` is no training {what}; they are called like `{next(iter(number))}` (see samples.csv)")
+        raise LQFError(
+            f"`{key}` is not a training {what}; they are called like `{next(iter(number))}` (see samples.csv)"
+        )
     return number[str(key)]
 
 

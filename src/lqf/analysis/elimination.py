@@ -1,6 +1,6 @@
 """In which order samples leave a training set: by their information, measured again as others go.
 
-Of two copies of an image each tells nothing beside the other, and both together much: a ranking made once lets both
+Of two copies of an image each adds nothing to the other, and both together much: a ranking made once lets both
 go. With C = I − H over the rows scaled by √s, e their scaled residuals and R = P/√s (P: how some images answer to the
 training targets), the outputs of these images change by −R_T C_TT⁻¹ e_T when a unit T leaves. When rows D have left, k
 staying, the problem of the others has

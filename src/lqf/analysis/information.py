@@ -1,4 +1,4 @@
-"""How much every training sample tells: functional sample information."""
+"""How much every training sample informs the model: functional sample information."""
 
 from __future__ import annotations
 

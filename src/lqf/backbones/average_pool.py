@@ -97,8 +97,8 @@ def with_bilinear_pool(
     pool = BilinearPool(reduction, channels, linearised=linearised)
     pool.to(next(body.parameters(), torch.zeros(())).device)
     body.set_submodule(name, pool.eval())
-    told = {"kind": "bilinear", "module": name, "channels": channels}
-    spec = {**backbone.spec, "pooling": told | ({"linearised": True} if linearised else {})}
+    pooling = {"kind": "bilinear", "module": name, "channels": channels}
+    spec = {**backbone.spec, "pooling": pooling | ({"linearised": True} if linearised else {})}
     return replace(backbone, body=body, features=pool.n_features, spec=spec, classifier=None)
 
 

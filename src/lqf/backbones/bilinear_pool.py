@@ -6,7 +6,7 @@ positions,
     Σ = Y Yᵀ / L,     S = (Σ + εI)^{1/2},     features: the upper triangle of S, √2 off the diagonal,
 
 so that inner products of features are those of the matrices S. ε = EPSILON·tr(Σ)/k keeps S differentiable: Σ has rank
-L − 1 at the most. With fewer positions than channels the root is taken on the small side, of G = YᵀY / L:
+at most L − 1. With fewer positions than channels the root is taken on the small side, of G = YᵀY / L:
 
     S = √ε I + Y (√(G + εI) + √ε I)⁻¹ Yᵀ / L.
 """

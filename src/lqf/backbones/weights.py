@@ -91,7 +91,7 @@ def read_state(path: Path, *, leaky: bool | None = None) -> State:
         raise LQFError(f"`{path}` was adapted with leaky={adapted}; load it with leaky={adapted}, not {leaky}.")
     bad = [name for name, t in state.items() if not isinstance(t, Tensor)]
     if bad or not state:
-        what = f"`{bad[0]}` in it is no tensor" if bad else "it holds no tensors"
+        what = f"`{bad[0]}` in it is not a tensor" if bad else "it holds no tensors"
         raise LQFError(f"`{path}` is not a state dict (tensors by name): {what}. Save `model.state_dict()`.")
     state = {name: _widened(t, f"`{name}` of `{path}`") for name, t in state.items()}
     infinite = [name for name, t in state.items() if not torch.isfinite(t).all()]

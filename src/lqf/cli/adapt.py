@@ -66,7 +66,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 def _target(args: argparse.Namespace) -> Path:
     out = options.output_path(args.output)
     if out.suffix != ".safetensors":
-        raise LQFError(f"`{out}` is no name of a .safetensors file; give `{out.with_suffix('.safetensors')}`")
+        raise LQFError(f"`{out}` is not the name of a .safetensors file; give `{out.with_suffix('.safetensors')}`")
     if out.is_dir():
         raise LQFError(f"`{out}` is a folder; give the name of a file to write")
     if out.exists() and not args.overwrite:

@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None, more: Mapping[str, Command] | None =
 
     Args:
         argv: the words after `lqf`.
-        more: commands beside those of `COMMANDS`; default: what installed packages bring.
+        more: commands in addition to `COMMANDS`; default: what installed packages bring.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     commands = {**COMMANDS, **(installed_commands() if more is None else more)}
@@ -130,7 +130,7 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
     speaks = launched()[0] == 0
     progress = terminal_progress() if speaks else SILENT
     try:
-        # whatever a library prints is no part of the result
+        # whatever a library prints is not part of the result
         with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
             claim_device(args)
             result = command.run(args, progress)

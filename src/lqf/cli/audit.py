@@ -40,8 +40,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     similar = {"similar": args.similar} if hasattr(args, "similar") else {}
     audit = model.audit(getattr(args, "train", None), progress=progress, **similar)
     files = [] if out is None else write(audit, out, overwrite=args.overwrite)
-    told = {"run": args.run, "output": out, "files": files, "seconds": time.perf_counter() - began}
-    return {**audit.to_dict(), **told}
+    extra = {"run": args.run, "output": out, "files": files, "seconds": time.perf_counter() - began}
+    return {**audit.to_dict(), **extra}
 
 
 def show(result: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> str:
-    """As the demo itself tells it."""
+    """As the demo itself reports it."""
     from lqf import demo
 
     return demo.show(result)

@@ -32,7 +32,9 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # a lost process has to be told in peace
+        if (
+            signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+        ):  # the loss of a process has to be reported undisturbed
             signal.signal(signal.SIGTERM, before)
 
 

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> str:
     """The error and a table, the worst classes first."""
     rows = sorted(result["per_class"].items(), key=lambda row: -(row[1]["error"] or 0))
-    lines = [f"Error {percent(result['error'])} on {counted(result['n'], 'image')}{_promised(result)}.\n"]
+    lines = [f"Error {percent(result['error'])} on {counted(result['n'], 'image')}{_predicted(result)}.\n"]
     lines += _table(rows[:MOST_ROWS], _taken_for(result))
     if len(rows) > MOST_ROWS:
         lines.append(f"  … and {counted(len(rows) - MOST_ROWS, 'class')} with no larger error (--json has all)")
@@ -55,10 +55,10 @@ def show(result: dict[str, Any]) -> str:
     return "\n".join([*lines, f"\n{mean} {duration(result['seconds'])}{skipped}."])
 
 
-def _promised(result: dict[str, Any]) -> str:
+def _predicted(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
         return ""
-    return f"; leave-one-out had promised {percent(result['loo_error'])} ({result['loo_level']})"
+    return f"; leave-one-out predicted {percent(result['loo_error'])} ({result['loo_level']})"
 
 
 def _taken_for(result: dict[str, Any]) -> dict[str, str]:

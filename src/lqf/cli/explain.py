@@ -48,13 +48,13 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
     queries = Queries.of(images)
     influence = analysis.influence(queries)
-    told = explanations(influence, analysis.labels, most=getattr(args, "top", 6))
+    explained = explanations(influence, analysis.labels, most=getattr(args, "top", 6))
     changed = _without(analysis, queries, getattr(args, "without", []))
     if out is not None:
-        write_file(out, _picture(out, told, images.samples, analysis.images.samples, influence.level))
+        write_file(out, _picture(out, explained, images.samples, analysis.images.samples, influence.level))
     return {
-        "explanations": [e.to_dict() | w for e, w in zip(told, changed, strict=True)],
-        "n": len(told),
+        "explanations": [e.to_dict() | w for e, w in zip(explained, changed, strict=True)],
+        "n": len(explained),
         "level": influence.level,
         "note": influence.note,
         "run": args.run,
@@ -82,10 +82,10 @@ def _without(analysis: Any, queries: Any, ids: list[str]) -> list[dict[str, Any]
     ]
 
 
-def _picture(out: Path, told: list[Any], queries: Any, train: Any, level: str) -> bytes | str:
+def _picture(out: Path, explained: list[Any], queries: Any, train: Any, level: str) -> bytes | str:
     from lqf.reports.html.explain import explain_page, explain_sheet
 
-    return (explain_page if out.suffix.lower() == ".html" else explain_sheet)(told, queries, train, level)
+    return (explain_page if out.suffix.lower() == ".html" else explain_sheet)(explained, queries, train, level)
 
 
 def show(result: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Fit, save, report."""
     out, checkpoint = _targets(args)
-    from lqf.estimator import LQFClassifier  # now: a wrong path is told without waiting for torch
+    from lqf.estimator import LQFClassifier  # now: a wrong path is reported without waiting for torch
     from lqf.storage import check_target
 
     check_target(out, args.overwrite)

@@ -90,14 +90,14 @@ def share(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is no share; give a number above 0 and at most 1")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a share; give a number above 0 and at most 1")
     return value
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 up")
     return int(text)
 
 
@@ -108,7 +108,7 @@ def gigabytes(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"`{text}` is no number of gigabytes")
+        raise argparse.ArgumentTypeError(f"`{text}` is not a number of gigabytes")
     return value
 
 
@@ -172,6 +172,6 @@ def output_path(given: str) -> Path:
         path = path.resolve()
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        reason = "is no folder" if not above.is_dir() else "is a folder you may not write to"
+        reason = "is not a folder" if not above.is_dir() else "is a folder you may not write to"
         raise LQFError(f"`{path}` cannot be written: `{above}` {reason}; choose another output")
     return path

@@ -41,8 +41,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     summary = summarize(analysis, args.keep, getattr(args, "validation", None))
     if out is not None:
         write_file(out, manifest(summary, analysis.images.samples))
-    told = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
-    return {**summary.to_dict(), **told}
+    extra = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
+    return {**summary.to_dict(), **extra}
 
 
 def show(result: dict[str, Any]) -> str:

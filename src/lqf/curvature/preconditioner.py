@@ -66,7 +66,7 @@ def body_curvature(
 
     Args:
         problem: the data and model.
-        draws: random ±1 combinations of the outputs per sample, at the most: fewer where there are samples enough;
+        draws: random ±1 combinations of the outputs per sample, at most: fewer where there are samples enough;
             None takes every output exactly.
         most_samples: so many samples stand for all of them.
         trace_samples: samples on which the traces of the blocks are corrected.

@@ -24,7 +24,7 @@ def read_dataset(dataset: Dataset[Any], *, labelled: bool = True, progress: Prog
     Args:
         dataset: Images are PIL, uint8 arrays or tensors, or floating-point tensors for the network.
         labelled: False where labels are given elsewhere; an item may then be the image alone.
-        progress: Told how far the reading is.
+        progress: Reports how far the reading is.
     """
     n = _length(dataset)
     labels: dict[int, Label] = {}

@@ -34,7 +34,7 @@ from torch import Tensor
 Raw = bytes | Image.Image | np.ndarray | Tensor
 
 # Only these decoders see a user's files (Pillow knows dozens, some start other programs). Importing registers them,
-# once and before any thread starts. A file's extension is no proof of its format, so all are tried.
+# once and before any thread starts. A file's extension does not prove its format, so all are tried.
 _PLUGINS = (
     JpegImagePlugin.JpegImageFile,
     PngImagePlugin.PngImageFile,
@@ -166,7 +166,7 @@ def _to_8_bit(image: Image.Image) -> Image.Image:
 
 def _reason(e: Exception) -> str:
     if isinstance(e, UnidentifiedImageError):
-        return f"is no image in a format that is read ({', '.join(f.lower() for f in FORMATS)})"
+        return f"is not an image in a format that is read ({', '.join(f.lower() for f in FORMATS)})"
     if isinstance(e, Image.DecompressionBombError):
         return "has too many pixels"
     text = str(e)

@@ -20,7 +20,7 @@ def read_folder(root: Path, progress: Progress = SILENT) -> Table:
     """An ImageFolder tree: the folders directly inside ``root`` are the classes, at any depth below lie their images.
 
     Hidden files and folders are ignored. Symbolic links are followed, once around a loop. A class folder without images
-    still is a class. Files with other extensions are not read; ``progress`` is told how many, so that nothing is lost
+    still is a class. Files with other extensions are not read; ``progress`` reports how many, so that nothing is lost
     silently.
     """
     files: list[Path] = []

@@ -74,7 +74,7 @@ def open_images(
         strict: Refuse images that cannot be read, instead of listing them in ``skipped``.
         workers: Threads; default: one per processor.
         memory_bytes: What the resized images may take, N · 3 · R² bytes; default: half of what is free.
-        progress: Told of every image.
+        progress: Called after every image.
 
     Returns:
         The images. Some may be skipped, so check again that the samples left are trainable.

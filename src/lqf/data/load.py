@@ -53,7 +53,7 @@ def load_samples(
         classes: The classes of a trained model, in its order; other labels are refused.
         limit_per_class: Use at most so many images of each class, chosen by ``seed``.
         seed: Chooses the images of ``limit_per_class``.
-        progress: Told how far a data set is read and which files are no images.
+        progress: Reports how far a data set is read and which files are not images.
 
     Returns:
         The samples; `check_trainable` says whether they suffice to train on. Without labels, all are −1.
@@ -121,7 +121,7 @@ def _from_list(items: Sequence[Any], labels: Any, progress: Progress) -> Table:
         paths = tuple(Path(x).expanduser() for x in items)
         missing = [p for p in paths if not p.is_file()]
         if missing:
-            raise LQFError(f"of {counted(len(paths), 'path')} these are no files: {listed(missing)}")
+            raise LQFError(f"of {counted(len(paths), 'path')} these are not files: {listed(missing)}")
         return Table(FileSource(f"the list of {counted(len(paths), 'path')}", paths), [clean(p) for p in paths])
     if all(isinstance(x, Image.Image | np.ndarray | Tensor) for x in items):
         return _numbered(items_source("the list of images", len(items), items.__getitem__))
@@ -145,7 +145,7 @@ def _column(table: Table, what: str, given: Any, own: Any) -> Any:
     if given is None:
         return own
     if own is not None:
-        raise LQFError(f"{table.source.name} has {what} of its own; leave out the {what} given beside it")
+        raise LQFError(f"{table.source.name} has {what} of its own; leave out the {what} given with it")
     if len(given) != len(table.ids):
         raise LQFError(f"{table.source.name} has {counted(len(table.ids), 'image')} but {len(given)} {what} were given")
     return given

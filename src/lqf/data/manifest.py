@@ -38,7 +38,7 @@ class _BadLine(Exception):
 
 
 def read_manifest(manifest: Path) -> Table:
-    """The table of a manifest. Commas, semicolons or tabs; other columns are ignored; all bad lines are told at once.
+    """The table of a manifest. Commas, semicolons or tabs; other columns are ignored, all bad lines reported at once.
 
     An empty weight is 1. An empty group is the image alone: blank cells must not become one big group.
     """
@@ -142,5 +142,5 @@ def _weight(text: str) -> float:
     except ValueError:
         weight = math.nan
     if not (math.isfinite(weight) and weight >= 0):
-        raise _BadLine(f"the weight {text} is no finite number from 0 up")
+        raise _BadLine(f"the weight {text} is not a finite number from 0 up")
     return weight

@@ -22,7 +22,7 @@ def load_unlabelled(
     """Images to predict: files, and folders with all images below them; every label is −1.
 
     The id of an image is its path as it was given (for a folder, its path and the path inside it). An image that is
-    named twice is read once. A named file that is no image is refused; a damaged one is found by `open_images`.
+    named twice is read once. A named file that is not an image is refused; a damaged one is found by `open_images`.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
@@ -43,5 +43,5 @@ def _named_image(path: Path) -> Path:
     except OSError as e:
         raise LQFError(f"`{path}` cannot be read: {e.strerror or e}") from e
     if not good:
-        raise LQFError(f"`{path}` is no image; give image files or folders with images")
+        raise LQFError(f"`{path}` is not an image; give image files or folders with images")
     return path

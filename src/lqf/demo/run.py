@@ -102,12 +102,12 @@ def run_demo(
         "out": out.as_posix(),
     }
     pictures = {c.id: c.path for c in train}
-    with output_folder(out, overwrite) as beside:
-        full.save(beside / "model")
-        write_manifest(beside / "train.csv", train)
-        write_manifest(beside / "test.csv", test)
-        (beside / "index.html").write_text(page.render(result, pictures), encoding="utf-8")
-        (beside / "result.json").write_text(json.dumps(result, indent=1, allow_nan=False), encoding="utf-8")
+    with output_folder(out, overwrite) as temporary:
+        full.save(temporary / "model")
+        write_manifest(temporary / "train.csv", train)
+        write_manifest(temporary / "test.csv", test)
+        (temporary / "index.html").write_text(page.render(result, pictures), encoding="utf-8")
+        (temporary / "result.json").write_text(json.dumps(result, indent=1, allow_nan=False), encoding="utf-8")
     return result
 
 

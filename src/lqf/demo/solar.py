@@ -42,7 +42,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """What the models are told."""
+        """What the models are given."""
         return DEFECTIVE if self.defect > 0.5 else FUNCTIONAL
 
     @property

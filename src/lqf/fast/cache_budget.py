@@ -10,7 +10,7 @@ from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes
 
 KEPT_SHARE = 0.6
-"""Of the memory that is free before, at the most."""
+"""At most this share of the memory that was free before."""
 
 
 def room_for(free: int, pass_bytes: int) -> int:
@@ -46,7 +46,7 @@ def keep_within(problem: QuadraticProblem, budget: int) -> int:
             used = body.keep(x)
             if used == 0:
                 break
-            if used > budget:  # the first one tells what each takes
+            if used > budget:  # the first one shows what each takes
                 body.forget()
                 break
             held.append((rows, x))

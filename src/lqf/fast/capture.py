@@ -20,7 +20,7 @@ class Captured:
 
     Args:
         function: of tensors and lists of tensors; no branches on their values.
-        say: told why, where tracing or compilation fails.
+        say: called with the reason where tracing or compilation fails.
         otherwise: what runs then; default: the function as it is.
         backend: of `torch.compile`.
     """

@@ -38,7 +38,7 @@ class Engine:
         body: the exact one.
         settings: precision and compilation.
         example: a small batch of its inputs.
-        say: told why, where recording or compilation fails.
+        say: called with the reason where recording or compilation fails.
     """
 
     body: Linearization

@@ -49,7 +49,7 @@ class FastLinearization(Linearization):
         compiled: compile J·v and Jᵀ·u, at some twenty seconds of start-up each.
         merges: let batch normalisations do the sum and the activation behind them, and run 1×1 and depthwise
             convolutions with derivatives of their own; default: on a GPU, where it is not compiled.
-        say: told why, where recording or compilation fails and plain passes are used instead.
+        say: called with the reason where recording or compilation fails and plain passes are used instead.
     """
 
     layers_as_written = False
@@ -139,7 +139,7 @@ class FastLinearization(Linearization):
             self._shared = self._shared or SharedBuffers(self.size, self._wide, x.device)
             kept = CachedBatch(self, x, self._padded(self._cast(x)), self._shared)
             if kept.primal.bytes == 0:
-                raise CannotCache("no value of the network can be told from what depends on its weights")
+                raise CannotCache("no value of the network can be separated from what depends on its weights")
         except RuntimeError as error:  # no memory, or a pass that cannot be recorded
             self._keeps = False
             self._say(f"activations are not kept ({str(error).split(chr(10))[0][:100]})")

@@ -2,8 +2,8 @@
 
 J·v and Jᵀ·u of the same inputs both begin with the primal, a third of their arithmetic. `PrimalCache` watches one pass
 over a batch and keeps the result of every operation; inside it, an operation on the same tensors gives what it gave
-before and only tangents and gradients are computed. It works below automatic differentiation and knows nothing of layers:
-whatever the network is made of, an operation is recognised by itself and the memory it reads.
+before and only tangents and gradients are computed. It works below automatic differentiation and knows nothing of
+layers: whatever the network is made of, an operation is recognised by itself and the memory it reads.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Replayed:
 
     Args:
         function: of tensors, giving a tuple of tensors; no branches on values, no transfers to the host.
-        say: told why, where recording fails; the function then runs as it is.
+        say: called with the reason where recording fails; the function then runs as it is.
         changes: other tensors that the function changes in place. It runs twice before it is recorded, and that leaves
             no trace, neither in them nor in the random numbers.
         record: what records; default: `cuda_graph` on a GPU.
@@ -84,7 +84,7 @@ class _Recording:
 def cuda_graph(function: Bound, pool: Any = None) -> Bound:
     """Record the kernels of one call, without running them; each replay fills the same outputs.
 
-    ``pool`` is memory shared with other recordings, none of which runs beside this one.
+    ``pool`` is memory shared with other recordings, none of which runs at the same time.
     """
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:

@@ -84,8 +84,8 @@ class Checkpoint:
         self._last = time.monotonic()
         tensors = {k: v.detach().cpu().contiguous() for k, v in {**vectors, **self._vectors}.items()}
         meta = {"fingerprint": self._fingerprint, "state": json.dumps({**state, **self._state})}
-        with atomic_file(self.path) as beside:
-            save_file(tensors, beside, metadata=meta)
+        with atomic_file(self.path) as temporary:
+            save_file(tensors, temporary, metadata=meta)
 
     def load(self) -> State | None:
         """What the file holds; None where there is none; LQFError where it is damaged or of another problem."""

@@ -51,7 +51,7 @@ def pose_again(head: HeadFit, moves: Moves, ridge: Ridge | None = None) -> Train
 
 
 def pose_unplanned(head: HeadFit, ridge: Ridge | None = None) -> TrainingProblem:
-    """The problem to be solved by conjugate gradients, several times perhaps, whose cost nobody has to be told.
+    """The problem to be solved by conjugate gradients, several times perhaps, without a plan of its cost.
 
     Kernels are made only where they have to choose a ridge strength.
     """

@@ -3,7 +3,7 @@
     solve -> w0 ← w0 + η δ_body -> features, closed-form head, point -> solve again (`relinearize` times).
 
 η = 1, halved as long as the network's features do not follow the linear model (`follows`): where it has no validity,
-its solution is no direction to go. Every step is a quadratic problem with the same solvers, penalised around its own
+its solution is not a direction to go. Every step is a quadratic problem with the same solvers, penalised around its own
 point. A moved network has seen the labels: leave-one-out around it is too low, whatever hides a row's label from its
 own head. Therefore
 

@@ -22,7 +22,7 @@ def open_training(fitted: FittedModel, train: Any = None, y: Any = None, progres
         fitted: the model.
         train: where the data are now; None: where they were at the fit.
         y: labels of ``train``, only to be compared with those of the fit.
-        progress: told of every image.
+        progress: called after every image.
 
     Raises:
         LQFError: naming the files that are missing or have changed.

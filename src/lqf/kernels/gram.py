@@ -128,7 +128,7 @@ def body_kernel(
                 stage.advance(len(x))
             for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
                 add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
-            del rows, block  # the next group's must not be held beside them
+            del rows, block  # the next group's must not be held at the same time
             _give_back(kernel.device)
     return world.all_reduce_(kernel)
 
@@ -151,7 +151,7 @@ def rows_at_a_time(batch: int, at_once: int, sizes: Sequence[int], device: torch
     """Rows of a batch whose gradients are made together.
 
     On a CPU the gradients at the layers' outputs take no more memory than one r for all of the batch; on a GPU, which
-    is faster with many rows, no more than half of what is free beside the Jacobian.
+    is faster with many rows, no more than half of what is free with the Jacobian in memory.
     """
     if device.type != "cuda":
         return -(-batch // at_once)

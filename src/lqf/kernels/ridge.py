@@ -42,7 +42,7 @@ class KernelRidge:
     def from_kernel(cls, kernel: Tensor, weights: Tensor, groups: Tensor | None = None) -> KernelRidge:
         """Factorise an unweighted kernel matrix (n, n), in float64."""
         root = weights.double().sqrt().to(kernel.device)
-        kernel = root[:, None] * kernel.double()  # not beside the one that was given: they may fill the memory
+        kernel = root[:, None] * kernel.double()  # in place of the one that was given: they may fill the memory
         kernel *= root
         lam, q = torch.linalg.eigh(kernel)
         return cls(q, lam, weights.double().to(kernel.device), groups)

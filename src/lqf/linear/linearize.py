@@ -116,7 +116,7 @@ class Linearization:
     def fused(self, x: Tensor, v: Tensor, cotangent: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """J·v and then Jᵀ·u with u = cotangent(z, J·v), from one shared forward pass of the primal.
 
-        The tangent travels beside the primal as a dual number; once the dual level is left, the reverse pass runs on
+        The tangent travels with the primal as a dual number; once the dual level is left, the reverse pass runs on
         the primal's own graph (inside the level it would differentiate the tangent too, at twice the cost).
 
         Returns:

@@ -1,6 +1,6 @@
 """One prediction explained by the training images: which of them pushed it there, and which away.
 
-The effect of a training sample (or group) is what leaving it out changes, by the removal formula; its size is told as
+The effect of a training sample (or group) is what leaving it out changes, by the removal formula; its size is given as
 the calibrated probability of the predicted class without it.
 """
 
@@ -16,7 +16,7 @@ from lqf.analysis import Influence
 from lqf.evaluation.calibration import probabilities
 
 MOST_CLASSES = 5
-"""Classes whose probability is told."""
+"""Classes whose probability is given."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def explanations(influence: Influence, train_labels: Tensor, *, most: int = 6) -
     change = influence.of_class()  # (U, Q)
     labels = [influence.classes[k] for k in train_labels.tolist()]
     first, size = _members(influence.units.member, len(influence.units))
-    told = []
+    explained = []
     for q, name in enumerate(influence.query_ids):
         k, y = int(influence.predicted[q]), int(influence.labels[q])
         order = change[:, q].argsort(stable=True).tolist()
@@ -93,7 +93,7 @@ def explanations(influence: Influence, train_labels: Tensor, *, most: int = 6) -
             for u, w in zip(towards + away, without, strict=True)
         ]
         likely = p[q].argsort(descending=True, stable=True)[:MOST_CLASSES].tolist()
-        told.append(
+        explained.append(
             Explanation(
                 id=name,
                 query=q,
@@ -105,7 +105,7 @@ def explanations(influence: Influence, train_labels: Tensor, *, most: int = 6) -
                 away=tuple(pushes[len(towards) :]),
             )
         )
-    return told
+    return explained
 
 
 def _members(member: Tensor, n: int) -> tuple[list[int], list[int]]:

@@ -75,7 +75,9 @@ def collect(
         strict: refuse test images that cannot be read.
         progress: where to report.
     """
-    seen = None if test is None else tested(model, test, strict=strict, progress=progress)  # bad input is told first
+    seen = (
+        None if test is None else tested(model, test, strict=strict, progress=progress)
+    )  # bad input is reported first
     analysis = model.analyse(train, progress=progress)
     loo = analysis.known_leave_one_out()
     parts = Parts(model.fitted_, loo, audit(analysis))
@@ -95,5 +97,5 @@ def _cases(model: LQFClassifier, analysis: Analysis, test: Tested) -> tuple[list
     """Explanations of a few test images; their `query` is the row in the test set."""
     rows = test.cases()
     influence = analysis.influence(Queries.of(model.open(test.images.samples.select(rows))))
-    told = explanations(influence, analysis.labels)
-    return [replace(e, query=row) for e, row in zip(told, rows, strict=True)], influence.level
+    explained = explanations(influence, analysis.labels)
+    return [replace(e, query=row) for e, row in zip(explained, rows, strict=True)], influence.level

@@ -26,7 +26,7 @@ class Dense:
 
     Attributes:
         tol: relative residual that the certificate must show.
-        refinements: how many corrections by residuals measured on the data are tried at the most.
+        refinements: how many corrections by residuals measured on the data are tried at most.
     """
 
     tol: float = 1e-4
@@ -43,7 +43,7 @@ class Dense:
     ) -> Solution:
         """δ = M⁻¹Jᵀy, y = Se from the factorisation, then iterative refinement in the dual.
 
-        ``b_norm`` is ‖b‖, where the kernels have told it; otherwise a pass over the data does.
+        ``b_norm`` is ‖b‖, where the kernels gave it; otherwise a pass over the data does.
 
         At the optimum y = S(r − Jδ). What is left, ρ = r − Jδ − S⁻¹y, is the right-hand side of the next correction.
         """

@@ -26,7 +26,7 @@ __all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
 PCG_PASSES = 14
 """Passes a preconditioned solve usually takes to its default tolerance."""
 DENSE_PASSES = 5
-"""Two corrections by residuals measured on the data, and the right-hand side, which the kernel tells."""
+"""Two corrections by residuals measured on the data, and the right-hand side, which the kernel gives."""
 STARTING = 0.2
 """Seconds in which a GPU loads the kernels of a stage and records its passes."""
 MOST_SAMPLES = 1000
@@ -39,7 +39,7 @@ MASKED = 0.5
 """Where at least this share of the rows has its activations kept, a refit goes over all rows, those of the fold without
 weight: kept ones take about half as long, and other batches than these are not kept."""
 ENOUGH = 1000
-"""Samples whose out-of-sample outputs tell the error well enough."""
+"""Samples whose out-of-sample outputs give the error well enough."""
 TILE = 2048
 
 
@@ -175,7 +175,7 @@ def jacobian_bytes(problem: QuadraticProblem, gradients: int, memory: int) -> in
     """What of so many gradients is held at a time: all, but at most three fifths of a GPU's memory.
 
     In main memory, which other programs share, a third of it; and a third of the gradients suffices beyond the first
-    2 GB, since the passes that remake the rest cost little beside the inner products.
+    2 GB, since the passes that remake the rest cost little compared with the inner products.
     """
     whole = gradients * problem.model.body.size * problem.targets.element_size()
     cuda = problem.targets.is_cuda

@@ -195,7 +195,7 @@ def require_body(problem: QuadraticProblem) -> None:
 
 def seconds(function: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
     """The shortest of a few calls; a slow one is not repeated, but on a GPU the first call, which compiles, loads and
-    records kernels, tells nothing of the next.
+    records kernels, says nothing about the next.
     """
     best, began, cuda = math.inf, time.perf_counter(), device.type == "cuda"
     for call in range(repeats + 1):  # the first one warms up

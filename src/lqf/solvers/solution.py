@@ -17,7 +17,7 @@ class Certificate:
     """Proof of a solve, measured on the data in plain float32 or better.
 
     Attributes:
-        relative_residual: ‖b − Hδ‖ / ‖b‖; beside PCG the unit ‖b‖ has the precision of the products.
+        relative_residual: ‖b − Hδ‖ / ‖b‖; with PCG the unit ‖b‖ has the precision of the products.
         error_bound: ‖δ − δ*‖ ≤ ‖b − Hδ‖ / min(μ).
         passes: passes over the data that the solver made, the certificate's own included.
         converged: whether the residual is at most the tolerance asked for.

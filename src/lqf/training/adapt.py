@@ -69,7 +69,7 @@ def adapt(
         weight_decay: Of SGD, as in the usual ImageNet training.
         scheme: Random views (`lqf.data.crops`), or the fixed centre view.
         seed: Order and views.
-        progress: Told of every batch.
+        progress: Called after every batch.
     """
     _check(images, epochs, learning_rate, batch_size)
     preprocess = backbone.preprocess()
@@ -105,8 +105,8 @@ def save_adapted(adapted: Adapted, path: str | Path, *, overwrite: bool = False)
     if path.exists() and not overwrite:
         raise LQFError(f"`{path}` exists already; choose another name or allow it to be overwritten.")
     about = {"lqf_backbone": adapted.backbone, "lqf_leaky": str(adapted.leaky)}
-    with atomic_file(path) as beside:
-        save_file(adapted.state, beside, metadata=about)
+    with atomic_file(path) as temporary:
+        save_file(adapted.state, temporary, metadata=about)
 
 
 def _classifier(backbone: Backbone, classes: int) -> nn.Linear:

@@ -34,7 +34,7 @@ def sgd_step(
         losses: of outputs (B, C) and labels (B,), giving ℓ (B,).
         precision: "bf16" or "float32".
         compile: run the network through `torch.compile`; the step is not recorded then.
-        say: told why, where recording fails.
+        say: called with the reason where recording fails.
         record: as of `Replayed`.
         options: of `torch.optim.SGD`, but for the learning rate.
 

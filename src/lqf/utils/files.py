@@ -23,18 +23,18 @@ def atomic_file(path: Path) -> Iterator[Path]:
     not.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield beside
-        os.replace(beside, path)
+        yield temporary
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_file(path: Path, content: bytes | str) -> None:
     """Put the content in place in one step."""
-    with atomic_file(path) as beside:
-        beside.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 def check_file(path: Path, overwrite: bool, suffixes: Sequence[str]) -> None:
@@ -62,13 +62,13 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
 def atomic_folder(path: Path) -> Iterator[Path]:
     """An empty folder beside ``path`` that takes its place when the block ends well, and goes when it does not."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
-        yield beside
-        os.chmod(beside, 0o755)
-        replace_folder(beside, path)
+        yield temporary
+        os.chmod(temporary, 0o755)
+        replace_folder(temporary, path)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def replace_folder(new: Path, path: Path) -> None:
@@ -111,6 +111,6 @@ def has_format(file: Path, format: str) -> bool:
 @contextmanager
 def new_folder(path: Path, overwrite: bool, *, marker: str, format: str, command: str) -> Iterator[Path]:
     """`atomic_folder`, where `check_folder` allows it when the block has ended: minutes may have passed."""
-    with atomic_folder(path) as beside:
-        yield beside
+    with atomic_folder(path) as temporary:
+        yield temporary
         check_folder(path, overwrite, marker=marker, format=format, command=command)

@@ -1,4 +1,4 @@
-"""Linear methods by Adam, beside the same by SGD (with K-FAC for LQF) or in closed form (LQF FC)."""
+"""Linear methods by Adam, compared with the same by SGD (with K-FAC for LQF) or in closed form (LQF FC)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from lqf_paper.runner.workspace import Task
 TITLE = "bilinear pooling"
 METHOD_NAMES = ("nlft", "b-nlft", "b-lqf-ours", "b-lqf", "lqf-ours", "lqf", "gaf")
 NOTES = (
-    "LQF (ours) chooses its pooling by leave-one-out; B-LQF (ours) is told to pool bilinearly.",
+    "LQF (ours) chooses its pooling by leave-one-out; B-LQF (ours) always pools bilinearly.",
     "The best of each method's grid by test error, on the central crop; ours are one fit each, tested on the views "
     "that it has chosen.",
 )

@@ -45,7 +45,7 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
 
 
 def most(images: int, classes: int) -> int:
-    """How many eigenvalues are asked for at the most: half the rank; the others are zero, or all the same."""
+    """How many eigenvalues are asked for at most: half the rank; the others are zero, or all the same."""
     return max(2, images * (classes - 1) // 2)
 
 
@@ -64,7 +64,7 @@ def summarise(results: Results) -> Summary:
         lambda figure: _draw(figure, found),
         (
             f"The {k} largest eigenvalues by Lanczos iterations (ARPACK, relative tolerance {curvatures.TOL:g}) on "
-            f"{results.scale.curvature_images} training images at the most. The mean is that of the directions in "
+            f"{results.scale.curvature_images} training images at most. The mean is that of the directions in "
             f"which the outputs move, N·C or N·(C − 1) of them: the trace, by {curvatures.PROBES} random vectors, over "
             "their number. Both λ₁/mean and λ₁/λ_k are condition numbers κ of a part of the spectrum: the whole one "
             "ends at the weight decay, or at zero.",

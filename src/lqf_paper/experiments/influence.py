@@ -44,7 +44,7 @@ def summarise(results: Results) -> Summary:
         lambda figure: _draw(figure, tasks, rows),
         (
             "F-SI: the mean squared change of the outputs on held-out images when the image is left out; "
-            "classes with a row of their own are those whose images tell most on average.",
+            "classes with a row of their own are those whose images inform the model most on average.",
             *(f"{name}: {_how(r)}" for name, r in results_of.items()),
         ),
         size=(12.0, 1.2 * lines + 0.6 * len(rows)),

@@ -57,7 +57,7 @@ def _nlft(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
 
 
 def _exact(method: str, task: Task, scale: Scale, k: int | None, seed: int) -> Cell:
-    """One fit. With few images the solver is told, so that it does not change from draw to draw."""
+    """One fit. With few images the solver is fixed, so that it does not change from draw to draw."""
     n = len(task.shots(k, seed).train)
     solver = "dense" if n * len(task.classes) <= DENSE_ROWS else "pcg"
     settings: dict[str, Any] = (
@@ -109,8 +109,8 @@ def summarise(results: Results) -> Summary:
             f"{FEW} images per class with batch normalisation in train and in eval mode.",
             "LQF (ours) is one fit with its defaults, which choose pooling and views by leave-one-out; with average "
             "pooling and one view it sees what NLFT sees.",
-            "With one image per class nothing can be left out: LQF is told its weight decays (head 10, body 100), "
-            "keeps a random head, and LQF (ours) is told to pool bilinearly and to mirror.",
+            "With one image per class nothing can be left out: LQF has fixed weight decays (head 10, body 100), "
+            "keeps a random head, and LQF (ours) pools bilinearly and mirrors.",
             "To NLFT: (error − NLFT's error with the cross entropy)/that error, the mean over the draws and "
             + ("both draws." if results.scale.draws == 2 else "its 95 % interval (by t)."),
         ),

@@ -93,16 +93,16 @@ def summarise(results: Results) -> Summary:
 
 def _told(ways: dict[str, Way | None]) -> str:
     """Passes, residuals and differences of LQF's solutions."""
-    told = []
+    parts = []
     for way in POINTS:
         if of := ways[way]:
             residual, apart = (max(s[k] for s in of.steps) for k in ("residual", "difference"))
             warm, cold = cost(of.steps), cost(of.steps, "passes_cold")
-            told.append(
+            parts.append(
                 f"{LABELS[way]} takes {warm:.0f} passes against {cold:.0f} from zero at every step "
-                f"(worst residual {residual:.1e}; test outputs differ by {apart:.1g} of their norm at the most)"
+                f"(worst residual {residual:.1e}; test outputs differ by {apart:.1g} of their norm at most)"
             )
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def cost(steps: Sequence[dict[str, Any]], of: str = "passes") -> float:

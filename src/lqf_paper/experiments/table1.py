@@ -58,7 +58,7 @@ def summarise(results: Results) -> Summary:
         lambda figure: boxes(figure, gaps, "error relative to NLFT, %"),
         (
             "The best of each method's grid by test error, as in the paper; LQF (ours) is one fit with its defaults, "
-            "which choose pooling and views by leave-one-out; with resized crops it is the same fit, told its views.",
+            "which choose pooling and views by leave-one-out; with resized crops it is the same fit with fixed views.",
             "All others are tested on the central crop. “Mirrored”: scores averaged over it and its mirror image, the "
             "best of the grid by that error.",
             *(closeness("lqf", m, d) for m, d in apart.items()),
@@ -76,9 +76,9 @@ def differences(found: Best, method: str, to: str) -> dict[str, float]:
 
 def closeness(method: str, to: str, apart: dict[str, float]) -> str:
     """On which data sets a method is within `NEAR` of another, and by how many points they differ."""
-    told = {name: f"{name} ({100 * d:+.1f})" for name, d in apart.items()}
-    near = [told[name] for name, d in apart.items() if abs(d) <= NEAR + 1e-12]
-    far = [told[name] for name, d in apart.items() if abs(d) > NEAR + 1e-12]
+    named = {name: f"{name} ({100 * d:+.1f})" for name, d in apart.items()}
+    near = [named[name] for name, d in apart.items() if abs(d) <= NEAR + 1e-12]
+    far = [named[name] for name, d in apart.items() if abs(d) > NEAR + 1e-12]
     points, other = f"{100 * NEAR:.0f} points", METHODS[to].label
     return (
         f"{METHODS[method].label} is within {points} of {other} on {', '.join(near) or 'no data set'}; "

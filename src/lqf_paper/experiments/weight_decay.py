@@ -42,14 +42,16 @@ def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, A
     """Errors and passes along the weight decay, from zero and from λ0's solution."""
     problem, validation = _problem(task, settings, seed)
     first = problem.solve()
-    told: list[dict[str, Any]] = []
+    along: list[dict[str, Any]] = []
     for factor in factors:
         here = problem.with_ridge(problem.ridge.scaled(factor))
         anew = first if factor == 1.0 else here.solve()
         ways = {"scratch": anew, "finetuned": first if factor == 1.0 else here.solve(problem.body(first))}
         outputs = {w: here.outputs(task.test, s.delta) for w, s in ways.items()}
         measured = {w: _measured(here, s, outputs[w], task, validation) for w, s in ways.items()}
-        told.append({"factor": factor, **measured, "difference": _difference(outputs["finetuned"], outputs["scratch"])})
+        along.append(
+            {"factor": factor, **measured, "difference": _difference(outputs["finetuned"], outputs["scratch"])}
+        )
     problem.release()
     total = problem.data.total_weight
     return {
@@ -57,8 +59,8 @@ def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, A
         "weight_decay": problem.ridge.head / total,
         "body_weight_decay": problem.ridge.body / total,
         "validation": len(validation),
-        "along": told,
-        "residual": max(t[w]["residual"] for t in told for w in ("scratch", "finetuned")),
+        "along": along,
+        "residual": max(t[w]["residual"] for t in along for w in ("scratch", "finetuned")),
     }
 
 
@@ -155,7 +157,7 @@ def _told(r: dict[str, Any]) -> str:
         f"{search['found']['factor']:.2g} λ0 after {len(search['search'])} solutions. Worst residuals: "
         f"{path['residual']:.1e} along the path, {search['residual']:.1e} in the search, "
         f"{search['slope_residual']:.1e} of its slopes; at one λ the test outputs of the two solutions differ by "
-        f"{max(t['difference'] for t in path['along']):.1g} of their norm at the most."
+        f"{max(t['difference'] for t in path['along']):.1g} of their norm at most."
     )
 
 

@@ -130,8 +130,8 @@ def _linear(label: str, *, leaky: bool, pooled: bool = False, **fixed: Any) -> M
         given: dict[str, Any] = {"device": workspace.device, "cache": workspace.cache, "progress": workspace.progress}
         return Linear(**fixed | settings, seed=seed).fit(net, task.train, workspace.preprocess, **given)
 
-    told = defaults(Linear, leaky=leaky, pooled=pooled, **fixed)(recipe)
-    return Method(label, told, (leaky, pooled, fixed.get("head", Linear.head)))
+    configured = defaults(Linear, leaky=leaky, pooled=pooled, **fixed)(recipe)
+    return Method(label, configured, (leaky, pooled, fixed.get("head", Linear.head)))
 
 
 @defaults(weight_decay="auto", alpha=15.0)

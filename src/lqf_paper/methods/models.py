@@ -73,12 +73,12 @@ class Trained:
 
 
 def scores(model: Model, images: Images) -> Tensor | None:
-    """Class scores (N, C); None where they are no numbers any more, or were none in training: it diverged."""
+    """Class scores (N, C); None where they are not finite, or were not in training: it diverged."""
     if not all(math.isfinite(loss) for loss in model.losses):
         return None
     try:
         outputs = model.outputs(images)
-    except torch.linalg.LinAlgError:  # the root of a covariance that is no number
+    except torch.linalg.LinAlgError:  # the root of a covariance that is not finite
         return None
     return outputs if bool(torch.isfinite(outputs).all()) else None
 

@@ -47,7 +47,7 @@ def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | No
 
 
 def bars(axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:
-    """Bars beside each other per group, in per cent, with a legend beside them; a missing value has none."""
+    """Bars next to each other per group, in per cent, with a legend; a missing value has none."""
     width = 0.8 / max(1, len(series))
     for k, (name, values) in enumerate(series.items()):
         at = [g + (k - (len(series) - 1) / 2) * width for g in range(len(groups))]

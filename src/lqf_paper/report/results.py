@@ -37,7 +37,7 @@ def picture(summary: Summary) -> bytes | None:
 
 @dataclass(frozen=True)
 class PageInfo:
-    """What a page says of a run beside its results.
+    """What a page says of a run apart from its results.
 
     Attributes:
         name: of the experiment.
@@ -54,19 +54,19 @@ class PageInfo:
     pixels: int
 
 
-def write_results(out: Path, told: PageInfo, results: Results, summary: Summary, order: Sequence[str]) -> list[Path]:
+def write_results(out: Path, info: PageInfo, results: Results, summary: Summary, order: Sequence[str]) -> list[Path]:
     """Write all three; the paths.
 
     Args:
         out: the folder.
-        told: about the run.
+        info: about the run.
         results: all cells that are there.
         summary: what they show.
         order: names of all experiments, in the order of their sections.
     """
-    name, rows = told.name, search_rows(results, told.experiment)
+    name, rows = info.name, search_rows(results, info.experiment)
     png = picture(summary)
-    values = {**_head(told, results, summary), "searched": [vars(r) for r in rows], "cells": _cells(results)}
+    values = {**_head(info, results, summary), "searched": [vars(r) for r in rows], "cells": _cells(results)}
     write_file(out / f"{name}.json", dump_json(values, ensure_ascii=False) + "\n")
     paths = [out / f"{name}.json"]
     if png is not None:
@@ -74,18 +74,18 @@ def write_results(out: Path, told: PageInfo, results: Results, summary: Summary,
         paths.append(out / f"{name}.png")
     page = out / "README.md"
     text = page.read_text(encoding="utf-8") if page.exists() else HEADER
-    section = make_section(told, results, summary, rows, has_picture=png is not None)
+    section = make_section(info, results, summary, rows, has_picture=png is not None)
     write_file(page, with_section(text, name, section, order))
     return [*paths, page]
 
 
-def _head(told: PageInfo, results: Results, summary: Summary) -> dict[str, Any]:
+def _head(info: PageInfo, results: Results, summary: Summary) -> dict[str, Any]:
     return {
-        "experiment": told.name,
-        "title": told.experiment.TITLE,
-        "command": told.command,
+        "experiment": info.name,
+        "title": info.experiment.TITLE,
+        "command": info.command,
         "hardware": results.hardware(),
-        "pixels": told.pixels,
+        "pixels": info.pixels,
         "seconds": sum(d.seconds for d in results),
         "cells_wanted": len(results.wanted),
         "failed": results.failed,
@@ -112,16 +112,16 @@ def _cells(results: Results) -> list[dict[str, Any]]:
     ]
 
 
-def make_section(told: PageInfo, results: Results, summary: Summary, rows: Sequence[Row], *, has_picture: bool) -> str:
+def make_section(info: PageInfo, results: Results, summary: Summary, rows: Sequence[Row], *, has_picture: bool) -> str:
     """Markdown: heading, command, table, picture, notes, what was searched."""
-    title, cut_down = told.experiment.TITLE, cut(results, told.experiment)
+    title, cut_down = info.experiment.TITLE, cut(results, info.experiment)
     notes = [*summary.notes, *([f"Other than under `--grid paper` (in brackets): {cut_down}."] if cut_down else [])]
     notes += [f"Failed: {cell}: {why}" for cell, why in results.failed.items()]
     parts = [
-        f"## {told.name}: {title}",
-        _about(told, results),
+        f"## {info.name}: {title}",
+        _about(info, results),
         summary.table.markdown(),
-        *([f"![{title}]({told.name}.png)"] if has_picture else []),
+        *([f"![{title}]({info.name}.png)"] if has_picture else []),
         "\n".join(f"- {note}" for note in notes),
         "What was searched:",
         table(rows).markdown(),
@@ -129,16 +129,16 @@ def make_section(told: PageInfo, results: Results, summary: Summary, rows: Seque
     return "\n\n".join(p for p in parts if p)
 
 
-def _about(told: PageInfo, results: Results) -> str:
+def _about(info: PageInfo, results: Results) -> str:
     """Command, machine, size, and what is missing."""
     machine, seconds = results.hardware(), sum(d.seconds for d in results)
     data = "; ".join(f"{t.name} ({len(t.train)} + {len(t.test)} images)" for t in results.tasks)
-    beside = max(d.side_by_side for d in results)
-    work = f"{seconds:.0f} s of work in all" + (f", up to {beside} side by side" if beside > 1 else "")
+    processes = max(d.side_by_side for d in results)
+    work = f"{seconds:.0f} s of work in all" + (f", up to {processes} side by side" if processes > 1 else "")
     lost = len(results.wanted) - len(results.done)
     missing = f" **{results.counted}: the others are not there, and the best is that of these.**" if lost > 0 else ""
     return (
-        f"`{told.command}`  \n{machine['device']}, {machine['date']}; {told.network} at {told.pixels} px; "
+        f"`{info.command}`  \n{machine['device']}, {machine['date']}; {info.network} at {info.pixels} px; "
         f"grid {results.scale.name}, {results.counted}, {work}. Data: {data}.{missing}"
     )
 

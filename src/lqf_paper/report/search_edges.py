@@ -11,8 +11,8 @@ from lqf_paper.runner.experiment import Done
 def edge_of(winner: Done, tried: Sequence[Done], axis: str, least: int = 2) -> str:
     """Which end of the values of ``axis`` that were tried with otherwise the same settings: "lowest", "highest" or "".
 
-    A value inside that was as good is no end, nor is one beside a run that diverged: beyond that there is nothing to
-    find. So few values as make no range, fewer than ``least``, have no ends.
+    A value inside that was as good is not an end, nor is one next to a run that diverged: beyond that nothing is to be
+    found. So few values as make no range, fewer than ``least``, have no ends.
     """
     alike = [d for d in tried if axis in _settings(d) and _apart(d, axis) == _apart(winner, axis)]
     values = sorted({v for d in alike if isinstance(v := _settings(d)[axis], int | float)})

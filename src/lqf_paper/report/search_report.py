@@ -1,4 +1,4 @@
-"""What was searched, for the results page: settings, what `--grid paper` has beside them, winners at an end, runs lost.
+"""What was searched, for the results page: settings, what `--grid paper` has in addition, winners at an end, runs lost.
 
 All of it is read off an experiment's cells: those of this run, and those that the same experiment has under the paper's
 grid. A row is a method; settings that the cells name are its axes.
@@ -35,7 +35,7 @@ class Row:
         method: its label.
         length: epochs and images per batch; empty for methods without.
         tried: the settings, of the cells that are there.
-        left_out: settings of the paper's grid that were not tried, and those tried beside it.
+        left_out: settings of the paper's grid that were not tried, and those tried in addition.
         at_edge: where the best setting is the lowest or highest of its axis.
         diverged: settings without a result.
     """
@@ -79,7 +79,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def cut(results: Results, experiment: Experiment) -> str:
-    """What is smaller than under `--grid paper`, beside the settings; empty: nothing."""
+    """What is smaller than under `--grid paper`, apart from the settings; empty: nothing."""
     tasks, scale = results.tasks, results.scale
     here, found = experiment.cells(tasks, scale), []
     for name in SIZES:
@@ -92,7 +92,7 @@ def cut(results: Results, experiment: Experiment) -> str:
 def _limits(scale: Scale) -> list[str]:
     """Limits on the data, which the paper's scale has none of."""
     limits = {"classes": scale.classes, "training images per class": scale.per_class}
-    return [f"{n} {what} at the most" for what, n in limits.items() if n is not None]
+    return [f"at most {n} {what}" for what, n in limits.items() if n is not None]
 
 
 def _listed(of: Any) -> str:
@@ -125,7 +125,7 @@ def _axes(cells: Sequence[Cell]) -> list[str]:
 
 
 def _settings(cells: Sequence[Cell], axes: Sequence[str]) -> list[Settings]:
-    """Each combination of the axes once; a cell that is told to have no settings has none."""
+    """Each combination of the axes once; a cell declared to have no settings has none."""
     seen = {}
     for cell in (c for c in cells if c.params.get("settings", {}) is not None):
         whole = _completed(cell)
@@ -153,9 +153,9 @@ def _left_out(cells: Sequence[Cell], paper: Sequence[Cell]) -> str:
     both = [*_settings(cells, axes), *_settings(paper, axes)]
     axes = [k for k in axes if len({json.dumps(s.get(k)) for s in both}) > 1]
     ours, theirs = _settings(cells, axes), _settings(paper, axes)
-    missing, beside = ([s for s in a if s not in b] for a, b in ((theirs, ours), (ours, theirs)))
-    told = [f"{len(missing)} of {len(theirs)} not tried: {spelled(missing)}"] if missing else []
-    return ". ".join([*told, *([f"Beside it: {spelled(beside)}"] if beside else [])])
+    missing, added = ([s for s in a if s not in b] for a, b in ((theirs, ours), (ours, theirs)))
+    notes = [f"{len(missing)} of {len(theirs)} not tried: {spelled(missing)}"] if missing else []
+    return ". ".join([*notes, *([f"Also tried: {spelled(added)}"] if added else [])])
 
 
 def _at_edge(done: Sequence[Done]) -> str:
@@ -180,7 +180,7 @@ def _at_edge(done: Sequence[Done]) -> str:
 
 
 def _end(group: Sequence[Done], axis: str) -> str:
-    """In words; empty: inside, or an axis without an inside (two weight decays have none, two rates are told)."""
+    """In words; empty: inside, or an axis without an inside (two weight decays have none, two rates are reported)."""
     winner = best(group)
     which = "" if winner is None else edge_of(winner, group, axis, 2 if axis == "learning_rate" else 3)
     return f"{spelled([{axis: winner.params['settings'][axis]}])}, the {which}" if winner and which else ""

@@ -84,7 +84,7 @@ class Store:
         return json.loads(text)
 
     def fail(self, identity: Mapping[str, Any], why: str) -> None:
-        """Note that a cell could not be computed, for processes beside this one."""
+        """Note that a cell could not be computed, for processes that run at the same time."""
         write_file(self._failed(identity), json.dumps({"identity": dict(identity), "failed": why}, indent=1) + "\n")
 
     def failure(self, identity: Mapping[str, Any], since: float = 0.0) -> str | None:

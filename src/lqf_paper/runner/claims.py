@@ -94,8 +94,8 @@ class Claims:
     def _owner(self, path: Path) -> dict[str, Any] | None:
         """Who wrote a claim; None: there is none, or it is being written."""
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            return {k: told[k] for k in self._me}
+            owner = json.loads(path.read_text(encoding="utf-8"))
+            return {k: owner[k] for k in self._me}
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -128,7 +128,7 @@ def machine() -> str:
 def started(pid: int) -> str | None:
     """When a living process was started, in ticks, so that its number is not mistaken for a later one's.
 
-    None where it does not live, or where the system does not tell (there is no /proc).
+    None where it does not live, or where the system does not say (there is no /proc).
     """
     try:
         state, *rest = (

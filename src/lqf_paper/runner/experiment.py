@@ -78,9 +78,9 @@ class Results:
 
     def hardware(self) -> dict[str, Any]:
         """What all cells were computed on, by the last one of them: all devices, and the days from first to last."""
-        told = [d.hardware for d in self.done if d.hardware]
-        last = max(told, key=lambda h: h["date"])
-        devices, days = dict.fromkeys(h["device"] for h in told), sorted({h["date"] for h in told})
+        machines = [d.hardware for d in self.done if d.hardware]
+        last = max(machines, key=lambda h: h["date"])
+        devices, days = dict.fromkeys(h["device"] for h in machines), sorted({h["date"] for h in machines})
         return {**last, "device": ", ".join(devices), "date": " to ".join(dict.fromkeys((days[0], days[-1])))}
 
     def where(self, *, work: str | None = None, data: str | None = None, **params: Any) -> list[Done]:

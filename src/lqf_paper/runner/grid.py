@@ -55,7 +55,7 @@ def _resized(*rates: float) -> dict[str, list[Settings]]:
 
 # With ResNet-50 the mean squared length of an output's gradient is 4,000 to 14,000 and the largest eigenvalue of the
 # squared error 1,000 to 6,500: plain SGD with momentum is stable below 6e-4 to 3e-3. The cross entropy bounds its
-# gradient and stands larger rates. Under K-FAC the squared error fits what a batch tells it at 0.01 to 0.1; the cross
+# gradient and stands larger rates. Under K-FAC the squared error fits a batch at 0.01 to 0.1; the cross
 # entropy of C classes, whose curvature is taken for A/C, moves its outputs up to C times as far at the same rate.
 
 GRIDS: dict[str, dict[str, list[Settings]]] = {
@@ -91,7 +91,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     "gaf-adam": {"paper": _ADAM, "short": _ADAM_SHORT, "quick": _ONE_ADAM},
     "lqf-adam": {"paper": _ADAM, "short": _ADAM_SHORT, "quick": _ONE_ADAM},
     "lqf-fc-adam": {"paper": _ADAM, "short": _ADAM_SHORT, "quick": _ONE_ADAM},
-    # exact: nothing to search but, for the closed-form head, the paper's two weight decays beside leave-one-out's
+    # exact: nothing to search but, for the closed-form head, the paper's two weight decays and leave-one-out's
     "lqf-fc": {s: product(weight_decay=(*DECAYS, "auto")) for s in ("paper", "short", "quick")},
     "lqf-ours": {s: [{}] for s in ("paper", "short", "quick")},
     "lqf-ours-avg": {s: [{}] for s in ("paper", "short", "quick")},

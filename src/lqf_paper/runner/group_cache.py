@@ -38,7 +38,7 @@ class GroupCache:
         return self
 
     def get(self, name: Hashable, make: Callable[[], T]) -> T:
-        """The value of this name, made where it is not there. ``name`` says all it depends on beside the key."""
+        """The value of this name, made where it is not there. ``name`` says all it depends on apart from the key."""
         if name not in self._values:
             self._values[name] = make()
         return self._values[name]

@@ -1,7 +1,7 @@
 """The kinds of work a cell can name: functions of a task and JSON parameters that return JSON values.
 
-A cell names only the parameters that it changes. What its result depends on beside them, defaults and constants of the
-code, is told by `Work.complete`: two ways to write the same settings are one cell, and a default that changes makes
+A cell names only the parameters that it changes. What else its result depends on, defaults and constants of the
+code, is given by `Work.complete`: two ways to write the same settings are one cell, and a default that changes makes
 other cells.
 """
 
@@ -22,7 +22,7 @@ class Defaults:
 
     Attributes:
         of: a dataclass (`NLFT`, `Linear`, `lqf.settings.Settings`) whose fields they are; None: of none.
-        fixed: what stands in place of its defaults, and facts beside them.
+        fixed: what stands in place of its defaults, and further facts.
         without: fields that come from elsewhere: a cell's own parameters, or the workspace.
         version: goes up when results change though no setting did.
     """
@@ -80,9 +80,9 @@ class Work:
     settings_of: Callable[[Mapping[str, Any]], Callable[..., Any]] | None = None
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All that the result depends on beside data and workspace, JSON values."""
-        told = inspect.signature(self.function).parameters.values()
-        whole = {p.name: p.default for p in told if p.default is not p.empty} | dict(params)
+        """All that the result depends on apart from data and workspace, JSON values."""
+        parameters = inspect.signature(self.function).parameters.values()
+        whole = {p.name: p.default for p in parameters if p.default is not p.empty} | dict(params)
         named = self.settings_of(whole) if self.settings_of else self.function
         known = defaults_of(named)
         if whole.get("settings") is not None:

@@ -1,4 +1,4 @@
-"""Run experiments: every cell that is not there yet, one after the other, beside other processes that do the same."""
+"""Run experiments: every cell that is not there yet, one after the other; other processes may do the same."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Run:
         scale: how much of it.
         store: where finished cells lie.
         progress: where to report.
-        failed: after `compute`, why cells failed, here or in a process beside this one; they are tried again next time.
+        failed: after `compute`, why cells failed, here or in another process; they are tried again next time.
         elsewhere: after `compute`, keys of cells that other processes were still computing.
     """
 
@@ -71,8 +71,8 @@ class Run:
         for cell in cells:
             record, why = self.store.get(self.identity(cell)), self.store.failure(self.identity(cell))
             if record is not None:
-                told = (record[k] for k in ("result", "seconds", "hardware", "side_by_side"))
-                done.append(Done(cell, *told))
+                fields = (record[k] for k in ("result", "seconds", "hardware", "side_by_side"))
+                done.append(Done(cell, *fields))
             elif why is not None:
                 failed[str(cell)] = why
         return Results(self.tasks, self.scale, done, cells, failed)
@@ -92,8 +92,8 @@ class Run:
     def identity(self, cell: Cell) -> dict[str, Any]:
         """All that the cell's result depends on; the data set by its contents, not by its name."""
         task = self._task(cell)
-        told = WORKS[cell.work].complete(cell.params)
-        return {"work": cell.work, **told, "data": task.fingerprint, "lab": task.workspace.describe()}
+        settings = WORKS[cell.work].complete(cell.params)
+        return {"work": cell.work, **settings, "data": task.fingerprint, "lab": task.workspace.describe()}
 
     def _in_order(self, cells: Cells, claims: Claims) -> Cells:
         """Those last that failed before, or whose process was killed: they might end this one too."""
@@ -129,14 +129,14 @@ class Run:
         return why is not None
 
     def _compute(self, k: str, cell: Cell, at: str, claims: Claims) -> None:
-        task, identity, beside = self._task(cell), self.identity(cell), len(claims.living())
+        task, identity, processes = self._task(cell), self.identity(cell), len(claims.living())
         began, why = time.perf_counter(), None
         if cell.work != "fit":
             task.workspace.cache.under(None)  # only fits share anything
         try:
             result = WORKS[cell.work].function(task, **cell.params)
             seconds = time.perf_counter() - began
-            record = {"name": task.name, "result": result, "seconds": seconds, "side_by_side": beside}
+            record = {"name": task.name, "result": result, "seconds": seconds, "side_by_side": processes}
             self.store.put(identity, {**record, "hardware": hardware(task.workspace.device)})
             error = result.get("test_error")
             shown = "" if error is None else f" {100 * error:.1f} %,"

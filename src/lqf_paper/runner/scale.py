@@ -22,7 +22,7 @@ class Scale:
         draws: seeds of those experiments.
         steps: in which data arrive.
         eigenvalues: of every Hessian, the largest ones.
-        curvature_images: on which Hessians are taken, at the most.
+        curvature_images: at most so many, on which Hessians are taken.
         shares: of the training images that are dropped.
     """
 

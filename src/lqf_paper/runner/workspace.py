@@ -114,8 +114,8 @@ class Task:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 over the hashes and labels of all images, in order."""
-        told = [[p.hashes, p.samples.ids, p.samples.labels.tolist()] for p in (self.train, self.test)]
-        return hashlib.sha256(json.dumps([told, self.classes]).encode()).hexdigest()
+        contents = [[p.hashes, p.samples.ids, p.samples.labels.tolist()] for p in (self.train, self.test)]
+        return hashlib.sha256(json.dumps([contents, self.classes]).encode()).hexdigest()
 
     def shots(self, k: int | None, seed: int = 0) -> Task:
         """The same task with k training images of every class (all where it has fewer); None: as it is."""

@@ -79,7 +79,7 @@ def informativeness(
         **curves,
         "random": [model.errors(o, shares) for o in random_orders(len(images), draws, seed)],
         "again": again,
-        **model.told(),
+        **model.solve_report(),
     }
 
 
@@ -92,7 +92,7 @@ def removal_at_random(
     images, _ = parted(task, seed)
     model, shares = removal(task, images, solver, {"seed": seed, **settings}), [0.0, *shares]
     random = [model.errors(order, shares) for order in random_orders(len(images), draws, seed)]
-    return {"test_error": random[0][0], "n": len(images), "shares": shares, "random": random, **model.told()}
+    return {"test_error": random[0][0], "n": len(images), "shares": shares, "random": random, **model.solve_report()}
 
 
 @work("removal as measured again", validation=VALIDATION, steps=STEPS, **PROBED)
@@ -104,7 +104,13 @@ def removal_as_measured_again(
     images, validation = parted(task, seed)
     model, shares = removal(task, images, solver, {"seed": seed, **settings}), [0.0, *shares]
     curves = {w: model.errors(model.leaving(validation, most=w == "most"), shares) for w in ("least", "most")}
-    return {"test_error": curves["least"][0], "n": len(images), "shares": shares, "again": curves, **model.told()}
+    return {
+        "test_error": curves["least"][0],
+        "n": len(images),
+        "shares": shares,
+        "again": curves,
+        **model.solve_report(),
+    }
 
 
 def _listed(values: torch.Tensor | None) -> list[float] | None:

@@ -46,12 +46,12 @@ def online_lqf(task: Task, *, steps: int, settings: dict[str, Any], seed: int = 
     `residual` is the larger measured relative residual of the two solutions, `difference` how far their outputs on the
     test images are apart, relative to their size.
     """
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     start: Tensor | None = None
     for rows in arrivals(task.train.samples.labels, steps, seed):
         here, start = _solved_step(task.some(rows), {"seed": seed, **settings}, start)
-        told.append(here)
-    return {"test_error": told[-1]["test_error"], "steps": told}
+        results.append(here)
+    return {"test_error": results[-1]["test_error"], "steps": results}
 
 
 def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> tuple[dict[str, Any], Tensor]:
@@ -92,7 +92,7 @@ def online_nlft(
     Every step is trained to the end of its schedule. On few images there are more epochs, so that it takes
     ``least_steps`` of the optimiser. With ``first``, only so many of the steps are carried out.
     """
-    workspace, told = task.workspace, []
+    workspace, results = task.workspace, []
     how = FineTuning(seed=seed, precision=workspace.precision, **settings)
     start: Network | None = None
     for rows in arrivals(task.train.samples.labels, steps, seed)[:first]:
@@ -107,5 +107,5 @@ def online_nlft(
             progress=workspace.progress,
         )
         start = tuned.network
-        told.append({"n": len(rows), "test_error": error(tuned, task.test), "passes": len(tuned.losses)})
-    return {"test_error": told[-1]["test_error"], "steps": told}
+        results.append({"n": len(rows), "test_error": error(tuned, task.test), "passes": len(tuned.losses)})
+    return {"test_error": results[-1]["test_error"], "steps": results}

@@ -22,7 +22,7 @@ from lqf.settings import Settings
 from lqf.utils.progress import SILENT, Progress
 
 LQF: Mapping[str, Any] = {"solver": "pcg", "views": "none", "loo": "none"}
-"""Settings of every solve here, beside a fit's defaults."""
+"""Settings of every solve here, on top of a fit's defaults."""
 
 
 def lqf_problem(

@@ -1,4 +1,4 @@
-"""Which images tell how much, and what becomes of the test error without some of them: exactly, or by solves.
+"""How much every image informs the model, and the test error without some of them: exactly, or by solves.
 
 Where the kernel of all (image, output) pairs fits, both are exact (`lqf.analysis.by_kernel`). Elsewhere information
 comes from the kernel averaged over the outputs (`lqf.analysis.leverages`), and every error is that of a real solution
@@ -40,7 +40,7 @@ PROBE_TOL, PROBE_PRODUCTS = 0.1, 48
 """Of the random probes that measure the sum of all leverages, and products after which each ends in any case."""
 
 FITTED: dict[str, Any] = {**LQF, "tol": TOL, "max_passes": 100}
-"""What every fit here is told, but for its solver."""
+"""The settings of every fit here, but for its solver."""
 PROBED: dict[str, Any] = {"probes": TRACE_PROBES, "probe_tol": PROBE_TOL, "probe_products": PROBE_PRODUCTS}
 
 
@@ -64,7 +64,7 @@ class Removal(Protocol):
         """Test error after images have left in this order, up to each of these ascending shares."""
         ...
 
-    def told(self) -> dict[str, Any]:
+    def solve_report(self) -> dict[str, Any]:
         """How exact the errors are: JSON values."""
         ...
 
@@ -117,8 +117,8 @@ class ByKernels:
         method, units = self.analysis.method, self.units
         return [error_rate(method.refitted(self.test, kept(units, order, s)), self.test.labels) for s in shares]
 
-    def told(self) -> dict[str, Any]:
-        """Nothing is left to tell."""
+    def solve_report(self) -> dict[str, Any]:
+        """Every error is exact."""
         return {"refits": "exact", "residual": None, "passes": None}
 
     def _seen(self, validation: Images) -> Queries:
@@ -179,7 +179,7 @@ class BySolves:
             out.append(part.error(self.test, solution))
         return out
 
-    def told(self) -> dict[str, Any]:
+    def solve_report(self) -> dict[str, Any]:
         """The worst residual, and all passes."""
         return {"refits": "solved", "residual": self.worst, "passes": self.passes}
 

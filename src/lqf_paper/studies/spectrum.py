@@ -1,6 +1,6 @@
 """The largest eigenvalues of a Hessian that is only known by its products with vectors, by scipy's Lanczos iteration.
 
-How far they stand out is told by the mean of all others: the trace, which a few random products measure, over the rank.
+How far they stand out is measured against the mean of all others: the trace over the rank, by a few random products.
 
 Three Hessians are compared: of the ordinary fine-tuning loss (1/N) Σ ℓ(f(x_i; w), y_i) at any weights w, whose products
 with vectors are derivatives of its gradient; of the linear-quadratic problem, H = JᵀSJ + M; and of the latter seen
@@ -37,7 +37,7 @@ class Spectrum:
         values: in descending order.
         size: of the matrix.
         products: with the matrix, to find them.
-        mean: of all eigenvalues that the matrix can have beside zeros, where it was measured.
+        mean: of all eigenvalues that the matrix can have apart from zeros, where it was measured.
     """
 
     values: tuple[float, ...]

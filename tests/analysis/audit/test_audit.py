@@ -76,8 +76,8 @@ def test_the_folder_has_tables_and_pictures(audit, tmp_path):
     out = tmp_path / "audit"
     files = write(audit, out)
     assert files == sorted(p.name for p in out.iterdir())
-    told = json.loads((out / "audit.json").read_text())
-    assert (told["format"], told["n"], told["suspects"][0]["id"]) == ("lqf-audit", 17, TURNED)
+    written = json.loads((out / "audit.json").read_text())
+    assert (written["format"], written["n"], written["suspects"][0]["id"]) == ("lqf-audit", 17, TURNED)
     with (out / "labels.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == [row["id"] for row in audit.suspects]
@@ -113,7 +113,7 @@ def test_tensors_have_no_pictures_and_are_audited_all_the_same(tmp_path):
     assert "informative.png" in write(audit, tmp_path / "out")
 
 
-def test_beside_pcg_everything_is_said_with_its_level():
+def test_with_pcg_everything_is_said_with_its_level():
     x, y = data(10, 2)
     decays = {"weight_decay": 0.1, "body_weight_decay": 0.2}
     model = classifier(solver="pcg", **decays).fit(x, y)

@@ -42,7 +42,7 @@ def test_value_and_both_derivatives(module: nn.Module, shortcut: bool) -> None:
 
 
 class Used(nn.Module):
-    """The value between normalisation and activation is used a second time, if so told."""
+    """The value between normalisation and activation is used a second time, on request."""
 
     def __init__(self, twice: bool):
         super().__init__()

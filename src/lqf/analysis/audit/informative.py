@@ -1,4 +1,4 @@
-"""Which samples tell the model most, and which nothing: functional information, per class."""
+"""Which samples inform the model most, and which not at all: functional information, per class."""
 
 from __future__ import annotations
 

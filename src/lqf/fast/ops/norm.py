@@ -107,7 +107,7 @@ class NormAct(torch.autograd.Function):
 
 
 def _spread(t: Tensor, x: Tensor) -> Tensor:
-    """A number per channel, beside x (B, channels, …)."""
+    """A number per channel, shaped to broadcast over x (B, channels, …)."""
     return t.to(x.dtype).view((1, -1) + (1,) * (x.ndim - 2))
 
 

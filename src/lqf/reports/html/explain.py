@@ -14,17 +14,17 @@ from lqf.reports.pictures import Tile, contact_sheet, png, thumbnail
 _SIDE = 160
 
 
-def explain_page(told: Sequence[Explanation], queries: Samples, train: Samples, level: str) -> str:
+def explain_page(explained: Sequence[Explanation], queries: Samples, train: Samples, level: str) -> str:
     """An HTML page that needs nothing else."""
     query_pictures, train_pictures = Gallery(queries, side=320), Gallery(train)
-    cases = [case_view(e, query_pictures, train_pictures) for e in told]
+    cases = [case_view(e, query_pictures, train_pictures) for e in explained]
     return render("explain.html.jinja", cases=cases, level=level)
 
 
-def explain_sheet(told: Sequence[Explanation], queries: Samples, train: Samples, level: str) -> bytes:
+def explain_sheet(explained: Sequence[Explanation], queries: Samples, train: Samples, level: str) -> bytes:
     """A PNG: per image a row towards and a row away, the image itself at the left of both."""
     rows = []
-    for e in told:
+    for e in explained:
         own = thumbnail(queries, e.query, _SIDE), [f"{e.predicted} {precise(e.probability)}", e.id]
         rows.append((f"Pushed towards {e.predicted}", [own, *(_tile(train, p) for p in e.towards)]))
         rows.append((f"Pushed away from {e.predicted}", [own, *(_tile(train, p) for p in e.away)]))

@@ -154,8 +154,8 @@ def _shift(
         return {"rows": rows[:6], "plot": None, "examples": []}
     plot = plots.shift_plot(*(v[np.isfinite(v)].tolist() for v in (shift.train, shift.test)))
     examples = _extremes(classes, labels, test, shift, train_pictures) if shift.visible else []
-    told = {"auc": shift.auc, "standard_error": shift.standard_error}
-    return {"rows": rows[:6], "plot": plot, "examples": examples, **told}
+    separation = {"auc": shift.auc, "standard_error": shift.standard_error}
+    return {"rows": rows[:6], "plot": plot, "examples": examples, **separation}
 
 
 def _worse(row: dict[str, Any]) -> bool:
@@ -275,6 +275,6 @@ def _facts(fitted: FittedModel) -> list[dict[str, str]]:
 def _notes(audit: Audit) -> list[str]:
     named = {"leave_one_out": "Leave-one-out", "information": "Information", "similarity": "Similarity"}
     return [
-        f"{named[key]} is {told['level']}" + (f": {told['note']}." if told["note"] else ".")
-        for key, told in audit.levels.items()
+        f"{named[key]} is {answer['level']}" + (f": {answer['note']}." if answer["note"] else ".")
+        for key, answer in audit.levels.items()
     ]

@@ -14,7 +14,7 @@ from lqf.reports.shift import Shift
 from lqf.utils.text import counted
 
 FAR = 0.02
-"""A difference of errors that matters, beside being more than chance."""
+"""A difference of errors that matters, if it is also more than chance."""
 
 
 def lead(fit: FitReport) -> str:
@@ -25,7 +25,7 @@ def lead(fit: FitReport) -> str:
 
 
 def errors(loo: float, n: int, level: str, note: str, test: Mapping[str, Any] | None) -> str:
-    """Leave-one-out, and the test beside it."""
+    """Leave-one-out, compared with the test."""
     how = ", ".join(filter(None, [level, note]))
     text = (
         f"Leave-one-out asks for every training image what a model without it would say: "
@@ -55,7 +55,7 @@ def warning(fit: FitReport, loo: float, test: Mapping[str, Any] | None, shift: S
     if not far_above(loo, fit.n, test):
         return None
     assert test is not None
-    gap = f"Leave-one-out promised {percent(loo)}, the test set gives {percent(test['error'])}: more than chance."
+    gap = f"Leave-one-out predicted {percent(loo)}, the test set gives {percent(test['error'])}: more than chance."
     if shift is not None and shift.visible:
         text = (
             f"{gap} Test images can be told from training images of the same class (AUC {shift.auc:.2f}, out of "
@@ -77,15 +77,15 @@ def shifted(shift: Shift | None, far: bool) -> str:
     if shift is None:
         return "Too few images of shared classes to compare the two sets."
     found = f"AUC {shift.auc:.2f} ± {shift.standard_error:.2f}"
-    told = (
+    question = (
         "A classifier was asked to tell test from training images by the model's features, every class counting "
         f"equally in both sets, and judged out of sample: {found}, where 0.50 is chance."
     )
     if not shift.visible:
-        return f"{told} The sets look alike."
+        return f"{question} The sets look alike."
     if far:
-        return f"{told} The sets differ, and the error with them. These are the images that differ most:"
-    return f"{told} The sets differ, but the error hardly does. These are the images that differ most:"
+        return f"{question} The sets differ, and the error with them. These are the images that differ most:"
+    return f"{question} The sets differ, but the error hardly does. These are the images that differ most:"
 
 
 def labels(audit: Audit) -> str:
