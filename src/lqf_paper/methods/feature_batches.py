@@ -18,7 +18,7 @@ BATCHES = 8
 """So many mini-batches go through the network together; it is in eval mode, and no image depends on the others."""
 
 
-def encoded(
+def feature_batches(
     views: RandomViews, n: int, epochs: int, batch: int, seed: int, encode: Callable[[Tensor], Tensor]
 ) -> Iterator[Step]:
     """As `lqf.training.stream.stream`, with ``encode`` of the pixels."""

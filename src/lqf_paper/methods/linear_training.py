@@ -29,7 +29,7 @@ from lqf.training.network import autocast, plain_float32
 from lqf.training.random_views import RandomViews
 from lqf.training.stream import drawn, steps, stream
 from lqf.utils.progress import Progress
-from lqf_paper.methods.feature_batches import encoded
+from lqf_paper.methods.feature_batches import feature_batches
 from lqf_paper.runner.group_cache import GroupCache
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Training:
             return (
                 (rows, z[rows]) for rows in drawn(views, n, how.epochs, how.seed)[0].split(self.batch)[: self.total]
             )
-        made = encoded(views, n, how.epochs, self.batch, how.seed, self._encoded)
+        made = feature_batches(views, n, how.epochs, self.batch, how.seed, self._encoded)
         size = how.epochs * n * self.model.heads.shape[-1] * self.inputs.dtype.itemsize
         if size > available_bytes(self.inputs.device) // 4:
             return made
