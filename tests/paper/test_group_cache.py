@@ -15,7 +15,7 @@ from lqf.training.random_views import RandomViews
 from lqf.training.stream import stream
 from lqf_paper.methods import linear_training as training
 from lqf_paper.methods.catalogue import METHODS, fit_method
-from lqf_paper.methods.feature_batches import encoded
+from lqf_paper.methods.feature_batches import feature_batches
 from lqf_paper.methods.linear import Linear
 from lqf_paper.runner.group_cache import GroupCache
 from lqf_paper.runner.workspace import Task
@@ -71,7 +71,7 @@ def test_features_of_views_are_those_of_the_stream() -> None:
         with torch.no_grad():
             return body(pixels.float() / 255)
 
-    one, two = list(encoded(views, 11, 7, 4, 3, encode)), list(stream(views, 11, 7, 4, 3))
+    one, two = list(feature_batches(views, 11, 7, 4, 3, encode)), list(stream(views, 11, 7, 4, 3))
     assert len(one) == len(two) == 7 * 11 // 4
     for (rows, z), (expected, pixels) in zip(one, two, strict=True):
         assert torch.equal(rows, expected)
