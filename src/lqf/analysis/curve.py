@@ -74,7 +74,7 @@ def drop_curve(
     shares = tuple(sorted({0.0, *map(float, shares)}))
 
     def errors(order: Tensor) -> list[float]:
-        return [error_rate(method.refitted(test, kept(units, order, share)), test.labels) for share in shares]
+        return [error_rate(method.refitted(test, remaining(units, order, share)), test.labels) for share in shares]
 
     generator = torch.Generator().manual_seed(seed)
     draws = [errors(torch.randperm(len(units), generator=generator)) for _ in range(repeats)]
@@ -90,7 +90,7 @@ def drop_curve(
     )
 
 
-def kept(units: Units, order: Tensor, share: float) -> Tensor:
+def remaining(units: Units, order: Tensor, share: float) -> Tensor:
     """Numbers of the samples left when units are dropped in ``order`` until ``share`` of all samples is gone."""
     left = round(share * len(units.ids))
     gone = torch.zeros(len(units), dtype=torch.bool)

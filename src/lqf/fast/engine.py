@@ -46,7 +46,7 @@ class Engine:
     example: Tensor
     say: Callable[[str], None]
     _inputs: Inputs | None = None
-    _kept: QuadraticProblem | None = None
+    _cached: QuadraticProblem | None = None
     _exact: FastLinearization | None = None
     _eager: FastLinearization | None = None
     _compiled: FastLinearization | None = None
@@ -65,20 +65,20 @@ class Engine:
         body = self.compiled if compiled else self.eager
         return replace(problem.with_body(body), inputs=self._batched(problem.inputs))
 
-    def kept(self, problem: QuadraticProblem, *, compiled: bool = False) -> QuadraticProblem:
+    def cached(self, problem: QuadraticProblem, *, compiled: bool = False) -> QuadraticProblem:
         """`fast`, with the activations of as many batches as fit kept until `release`, for this and like problems."""
         fast = self.fast(problem, compiled=compiled)
-        if self._kept is None:
-            self._kept = fast
+        if self._cached is None:
+            self._cached = fast
             with matmul_precision(self.settings.precision != "float32"):  # recordings keep what holds now
                 keep_activations(fast, self.measured(problem))
         return fast
 
     def release(self) -> None:
         """Give up the activations that are kept."""
-        if self._kept is not None:
-            release_activations(self._kept)
-            self._kept = None
+        if self._cached is not None:
+            release_activations(self._cached)
+            self._cached = None
 
     def clear(self) -> None:
         """Give up all that was recorded too; it is made again where it is asked for."""

@@ -155,7 +155,7 @@ class TrainingProblem:
         """
         engine, stages = self.encoder.engine, self.plan.stages if self.plan else {}
         seconds = stages.get("solve", 0.0) + stages.get("leave-one-out", 0.0)
-        return engine.kept(self.quadratic, compiled=engine.compiles(seconds))
+        return engine.cached(self.quadratic, compiled=engine.compiles(seconds))
 
     def release(self) -> None:
         """Give up the activations that were kept."""

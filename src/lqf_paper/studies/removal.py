@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lqf.analysis import Analysis, Information, Queries
-from lqf.analysis.curve import kept
+from lqf.analysis.curve import remaining
 from lqf.analysis.elimination import STEPS
 from lqf.analysis.leverages import AVERAGED, TRACE_PROBES, Leverages
 from lqf.analysis.responses import Responses
@@ -115,7 +115,7 @@ class ByKernels:
     def errors(self, order: Tensor, shares: Sequence[float]) -> list[float]:
         """By exact refits."""
         method, units = self.analysis.method, self.units
-        return [error_rate(method.refitted(self.test, kept(units, order, s)), self.test.labels) for s in shares]
+        return [error_rate(method.refitted(self.test, remaining(units, order, s)), self.test.labels) for s in shares]
 
     def solve_report(self) -> dict[str, Any]:
         """Every error is exact."""
@@ -173,7 +173,7 @@ class BySolves:
         for share in shares:
             part, solution = self.problem, self.whole
             if share > 0:
-                part = self.problem.among(kept(self.units, order, share))
+                part = self.problem.among(remaining(self.units, order, share))
                 solution = self._solved(part, start)
             start = part.body(solution)
             out.append(part.error(self.test, solution))
