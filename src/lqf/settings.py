@@ -85,7 +85,7 @@ class Setup:
     weights: Any = setting(
         None, "its weights file, or `random`; default: the published ones", group=PROBLEM, metavar="FILE"
     )
-    leaky: bool = setting(True, "leaky ReLU in place of ReLU", group=PROBLEM)
+    leaky: bool = setting(True, "replace ReLU by leaky ReLU", group=PROBLEM)
     size: int | None = setting(
         None, "side of the network's input in pixels; default: the backbone's", group=IMAGES, metavar="PX"
     )

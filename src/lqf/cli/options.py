@@ -56,7 +56,7 @@ def _add_setting(parser: argparse._ActionsContainer, f: Field[Any]) -> None:
     known, flag = f.metadata, f.name.replace("_", "-")
     if isinstance(f.default, bool):
         action = "store_false" if f.default else "store_true"
-        text = f"no {known['help']}" if f.default else known["help"]
+        text = f"do not {known['help']}" if f.default else known["help"]
         parser.add_argument(f"--no-{flag}" if f.default else f"--{flag}", dest=f.name, action=action, help=text)
         return
     shown = "" if f.default is None or "default:" in known["help"] else f" (default: {f.default})"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.fitting.point import stratified_folds
+from lqf.fitting.folds import stratified_folds
 from lqf.fitting.select_ridge import Judge, choose_ridge
 from lqf.solvers import Head
 

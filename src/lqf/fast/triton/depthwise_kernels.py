@@ -1,7 +1,7 @@
-"""The kernels that `depthwise_kernels` launches; imported on a machine with a GPU only."""
+"""The kernels that `depthwise` launches; imported on a machine with a GPU only."""
 
 # mypy: ignore-errors
-# ruff: noqa: D103  (Triton compiles the bodies; `depthwise_kernels` documents each)
+# ruff: noqa: D103  (Triton compiles the bodies; `depthwise` documents each)
 
 import triton
 import triton.language as tl

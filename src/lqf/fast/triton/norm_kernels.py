@@ -1,7 +1,7 @@
-"""The kernels that `norm_kernels` launches; imported on a machine with a GPU only."""
+"""The kernels that `norm` launches; imported on a machine with a GPU only."""
 
 # mypy: ignore-errors
-# ruff: noqa: D103  (Triton compiles the bodies; `norm_kernels` documents each)
+# ruff: noqa: D103  (Triton compiles the bodies; `norm` documents each)
 
 import triton
 import triton.language as tl
