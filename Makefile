@@ -7,6 +7,7 @@ PINS := pyproject.toml constraints.txt
 DEMO := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
 CODE := $(wildcard src tests benchmarks)
+BENCHMARKS := $(sort $(wildcard benchmarks/*.py))
 
 .PHONY: demo test lint format bench clean
 
@@ -27,11 +28,13 @@ format: $(DEV)  ## rewrite the code in the project's style
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-bench: $(DEV)  ## run every benchmark; the measured JSON lies beside the scripts
-	set -e; for script in benchmarks/*.py; do $(BIN)/python $$script; done
+bench: $(DEV)  ## the small run of every benchmark; with arguments, `python benchmarks/NAME.py` measures in earnest
+	@failed=; for script in $(BENCHMARKS); do \
+		echo "== $$script"; $(BIN)/python $$script || failed="$$failed $$script"; \
+	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 clean:  ## remove the environment and everything that was built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist benchmarks/small .pytest_cache .mypy_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -2,26 +2,26 @@
 
     python benchmarks/averaged_information.py DATA [--classes 6] [--per-class 10] [--size 64] [--decays 5,300 0.3,10]
 
-DATA is a folder with train/ and test/. A small problem is solved densely, so that information and refits are exact;
-beside that, the same problem is asked as if it had been solved by PCG: information on the training images, and who
-leaves first, both by the averaged kernel. Rank correlation with the exact values, and test errors (exact refits) after
-half of the training images have left.
+DATA is a folder with train/ and test/. A small problem is solved densely, so that information and refits are exact, and
+then asked as if it had been solved by PCG: information on the training images, and who leaves first, both by the
+averaged kernel. Rank correlation with the exact values, and test errors (exact refits) after half of the training
+images have left.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from hardware import hardware, write
-from subset import Labelled, subset
+from common.hardware import hardware, write
+from common.options import Options, settings_of
+from common.subset import Labelled, subset
 from torch import Tensor
 
 from lqf import LQFClassifier
-from lqf.analysis.curve import kept
+from lqf.analysis.curve import remaining
 from lqf.linear.targets import error_rate
 from lqf.runtime.device import resolve_device
 
@@ -34,15 +34,14 @@ def ranks_agree(a: Tensor, b: Tensor) -> float:
     return float(np.corrcoef(*(t.argsort().argsort().double().numpy() for t in (a, b)))[0, 1])
 
 
-def measured(train: Labelled, test: Labelled, args: Any, decays: dict[str, float]) -> dict[str, Any]:
+def measured(train: Labelled, test: Labelled, args: argparse.Namespace, decays: dict[str, float]) -> dict[str, Any]:
     """One problem, with its own weight decays or given ones."""
-    common = {"weights": args.weights, "size": args.size, "pooling": args.pooling, "device": args.device}
-    model = LQFClassifier(args.backbone, solver="dense", views="none", **common, **decays).fit(*train)
+    model = LQFClassifier(solver="dense", views="none", **settings_of(args), **decays).fit(*train)
     exact, solved = model.analyse(*train), model.analyse(*train, method="pcg")
     estimated, truth, tested = solved.information().values, exact.information().values, exact.queries(*test)
 
     def error(order: Tensor) -> float:
-        return error_rate(exact.method.refitted(tested, kept(exact.units, order, DROPPED)), tested.labels)
+        return error_rate(exact.method.refitted(tested, remaining(exact.units, order, DROPPED)), tested.labels)
 
     generator = torch.Generator().manual_seed(0)
     random = [error(torch.randperm(len(train[0]), generator=generator)) for _ in range(DRAWS)]
@@ -60,21 +59,21 @@ def measured(train: Labelled, test: Labelled, args: Any, decays: dict[str, float
     }
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA --per-class 5 --size 32 --linearize stage7 --decays 5,300")
+    out.add_data()
+    out.add_settings("backbone", "weights", "linearize", "device", size=64, pooling="avg")
+    out.add_argument("--classes", type=int, default=6)
+    out.add_argument("--per-class", type=int, default=10)
+    out.add_argument("--decays", nargs="*", default=[], help="pairs HEAD,BODY in addition to the automatic ones")
+    out.add_argument("--name", default="averaged_information")
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--classes", type=int, default=6)
-    parser.add_argument("--per-class", type=int, default=10)
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--pooling", default="avg")
-    parser.add_argument("--decays", nargs="*", default=[], help="pairs HEAD,BODY beside the automatic ones")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", default="averaged_information")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = options().parse()
     generator = np.random.default_rng(0)
     train, test = subset(args.data, args.classes, args.per_class, generator)
     cases: list[dict[str, float]] = [{}]

@@ -3,90 +3,102 @@
     python benchmarks/convergence.py RUN TRAIN [--passes 30] [--weights FILE] [--device cuda]
 
 RUN is a folder that `lqf fit` wrote: backbone, linearisation point and ridge strengths are its own. The ways: conjugate
-gradients on head and body together without any preconditioning; with the head eliminated; and with the K-FAC
-preconditioner besides, which is what `lqf fit` does.
+gradients on head and body together without any preconditioning; with the head eliminated; and with the head eliminated
+and the K-FAC preconditioner, which is what `lqf fit` does.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hardware import hardware, write
-from lqf.solvers.cg import conjugate_gradients
+import torch
+from common.hardware import hardware, write
+from common.options import Options
 from torch import Tensor
 
 from lqf import LQFClassifier
-from lqf.curvature import body_curvature
-from lqf.data import load_samples
-from lqf.fitting.pipeline import Fit
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.curvature import KFAC, body_curvature
+from lqf.fitting import Context, TrainingProblem
+from lqf.fitting.reopen import reopen
+from lqf.fitting.training_data import open_training
+from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.device import resolve_device
 from lqf.runtime.precision import matmul_precision
-from lqf.settings import Settings
 from lqf.solvers import PCG
+from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.solution import Step, norm
 
 TOL, BAR = 1e-8, 2e-2
+REFRESH = 10
+"""Steps between true residuals."""
 
 
 class Plain:
-    """Head and body together, as they are."""
+    """Head and body together, as they are, with one right-hand side."""
 
     def __init__(self, problem: QuadraticProblem):
         self.problem = problem
 
     def product(self, v: Tensor) -> Tensor:
-        """H v."""
+        """H v, (1, D)."""
         with matmul_precision(fast=True):
-            return self.problem.product(v)
+            return self.problem.product(v[0])[None]
 
-    def residual(self, x: Tensor) -> Tensor:
-        """b − H x."""
+    def residual(self, x: Tensor, which: Tensor) -> Tensor:
+        """b − H x, (1, D)."""
         with matmul_precision(fast=False):
-            return self.problem.negative_gradient(x)
+            return self.problem.negative_gradient(x[0])[None]
 
 
 def plain(problem: QuadraticProblem, passes: int) -> tuple[Step, ...]:
     """The course of conjugate gradients without preconditioning."""
     b = problem.rhs()
-    cg = conjugate_gradients(Plain(problem), lambda v: v, problem.zero(), b, norm(b), tol=TOL, max_passes=passes)
-    return cg.history
+    size = torch.tensor([norm(b)], dtype=torch.float64, device=b.device)
+    start = problem.zero()[None]
+    return conjugate_gradients(
+        Plain(problem), lambda v: v, start, b[None], size, tol=TOL, max_passes=passes, refresh=REFRESH
+    ).history
+
+
+def ways(problem: TrainingProblem, passes: int) -> dict[str, Callable[[], tuple[Step, ...]]]:
+    """Name -> the course of a solve."""
+    quadratic, pcg = problem.quadratic, PCG(tol=TOL, max_passes=passes, refresh=REFRESH)
+    fast = problem.encoder.engine.fast(quadratic)
+
+    def eliminated(curvature: KFAC | None) -> tuple[Step, ...]:
+        return pcg.solve(quadratic, problem.features, problem.head.ridge, curvature, fast=fast).history
+
+    return {
+        "head eliminated, K-FAC": lambda: eliminated(body_curvature(quadratic)),
+        "head eliminated": lambda: eliminated(None),
+        "none": lambda: plain(quadratic, passes),
+    }
+
+
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA/run DATA/train --passes 6")
+    out.add_argument("run", type=Path)
+    out.add_argument("train", type=Path)
+    out.add_settings("weights", "device")
+    out.add_argument("--passes", type=int, default=30)
+    out.add_argument("--name", default="convergence")
+    return out
 
 
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("train", type=Path)
-    parser.add_argument("--passes", type=int, default=30)
-    parser.add_argument("--weights")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", default="convergence")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    model = LQFClassifier.load(args.run, weights=args.weights, device=args.device)
-    report, images = model.report_, model.open(load_samples(args.train))
-    settings = Settings(head=model.head, form=model.form, solver="pcg", seed=model.seed)
+    args = options().parse()
+    if args.small:
+        small = LQFClassifier(size=32, linearize="stage7", solver="pcg", loo="none", device=args.device)
+        small.fit(args.train).save(args.run)
+    fitted = LQFClassifier.load(args.run, weights=args.weights).fitted_
     device = resolve_device(args.device)
-    fit = Fit(settings, model.fitted_.backbone, images, model.fitted_.preprocess, device)
-    features = fit.features()
-    head = fit.closed_form_head(features)
-    n = float(fit.rows.weights.sum())
-    ridge = Ridge(report["weight_decay"] * n, report["body_weight_decay"] * n)
-    problem = fit.problem(fit.point(head, ridge.head)).with_ridge(ridge)
-    result: dict[str, Any] = {"n": len(images), "ridge": vars(ridge), "curves": {}}
-    pcg, fast = PCG(tol=TOL, max_passes=args.passes, refresh=10), fit.engine.fast(problem)
-    ways: dict[str, Callable[[], tuple[Step, ...]]] = {
-        "head eliminated, K-FAC": lambda: (
-            pcg.solve(problem, features, head.ridge, body_curvature(problem), fast=fast).history
-        ),
-        "head eliminated": lambda: pcg.solve(problem, features, head.ridge, fast=fast).history,
-        "none": lambda: plain(problem, args.passes),
-    }
-    for way, solve in ways.items():
+    problem = reopen(fitted, open_training(fitted, args.train), Context(fitted.settings, device))
+    result: dict[str, Any] = {"n": len(problem.data), "ridge": vars(problem.ridge), "curves": {}}
+    for way, solve in ways(problem, args.passes).items():
         history = solve()
         within = next((s.passes for s in history if s.residual is not None and s.residual <= BAR), None)
         result["curves"][way] = {

@@ -1,6 +1,6 @@
 """Depthwise convolutions: milliseconds and GB/s of each kernel and of PyTorch's own operations, in one run.
 
-    python benchmarks/depthwise.py                                                # PyTorch's alone, on the CPU
+    python benchmarks/depthwise.py                                                # small, PyTorch's alone
     python benchmarks/depthwise.py --device cuda --batch 128                      # float32, TF32 allowed
     python benchmarks/depthwise.py --device cuda --batch 128 --precision float16
     python benchmarks/depthwise.py --device cuda --batch 128 --network ConvNeXt-T --tune   # other tiles, too
@@ -17,14 +17,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
-from hardware import hardware, write
+from common.hardware import hardware, write
+from common.options import Options
 from torch import Tensor
 
-from lqf.fast.ops.depthwise import _plain, _pull, _tangent
+from lqf.fast.ops.depthwise import _plain, _tangent, _vjp
 from lqf.fast.replay import cuda_graph
 from lqf.fast.triton import depthwise as depthwise_kernels
 from lqf.fast.triton.depthwise import Window, kernels_for
@@ -59,7 +59,7 @@ def operations(layer: Layer, batch: int, dtype: torch.dtype, device: torch.devic
     w, dw, b, db = (torch.randn(s, **made) for s in ((c, 1, k, k), (c, 1, k, k), (c,), (c,)))
     g = torch.randn_like(_plain(x, w, b, window))
     by: Any = kernels_for(x, w)
-    pull = lambda *needs: _pull(x, w, window, g, needs)  # noqa: E731
+    vjp = lambda *needs: _vjp(x, w, window, g, needs)  # noqa: E731
     pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any], list[Tensor]]] = {
         "value": (lambda: by.value(x, w, b, window), lambda: _plain(x, w, b, window), [x, g]),
         "tangent": (
@@ -67,10 +67,10 @@ def operations(layer: Layer, batch: int, dtype: torch.dtype, device: torch.devic
             lambda: _tangent(x, w, window, dx, dw, db),
             [x, dx, g],
         ),
-        "gradient at the input": (lambda: by.pull_input(x, w, window, g), lambda: pull(True, False, False), [x, g]),
+        "gradient at the input": (lambda: by.pull_input(x, w, window, g), lambda: vjp(True, False, False), [x, g]),
         "gradient at the weights": (
             lambda: by.pull_weight(x, w, window, g, bias=True),
-            lambda: pull(False, True, True),
+            lambda: vjp(False, True, True),
             [x, g],
         ),
     }
@@ -178,17 +178,22 @@ def _by_kernel(layers: list[Layer], weights: bool, args: argparse.Namespace, dev
     return sums
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "--batch 1 --rounds 1 --network EfficientNet-B0")
+    out.add_settings(device="cpu")
+    out.add_argument("--batch", type=int, default=2)
+    out.add_argument("--network", nargs="+", default=list(LAYERS), choices=LAYERS)
+    out.add_argument("--rounds", type=int, default=5)
+    out.add_argument("--precision", default="float32", choices=TYPES)
+    out.add_argument("--tune", action="store_true", help="also the kernels with other tiles (on a GPU)")
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--batch", type=int, default=2)
-    parser.add_argument("--network", nargs="+", default=list(LAYERS), choices=LAYERS)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--precision", default="float32", choices=TYPES)
-    parser.add_argument("--tune", action="store_true", help="also the kernels with other tiles (on a GPU)")
-    parser.add_argument("--out", type=Path, help="folder for the JSON; default benchmarks/results")
-    args = parser.parse_args()
+    parser = options()
+    args = parser.parse()
     device = resolve_device(args.device)
     if args.tune and device.type != "cuda":
         parser.error(f"--tune measures the kernels, which do not run on {device}; give --device cuda")

@@ -1,7 +1,7 @@
 """How fast the dense dual's kernel is made: multiply-adds a second, against a large matrix product, in one run.
 
     python benchmarks/gram_rate.py                                                       # small, on the CPU
-    python benchmarks/gram_rate.py --backbone resnet50 --weights r50.safetensors --device cuda --size 224 \
+    python benchmarks/gram_rate.py --backbone resnet50 --weights r50.safetensors --device cuda --size 224 \\
         --n 1000 --classes 10
 
 The kernel of m = N·C gradients of D weights is m²·D multiply-adds; it is symmetric, and with k tiles along a side
@@ -11,22 +11,20 @@ TF32, as everything that is called exact.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from hardware import hardware, write
-from peak import measured
-from synthetic import opened
+from common.hardware import hardware, write
+from common.options import Options
+from common.peak import measured
+from common.problem import outline
+from common.synthetic import opened
 
 from lqf.backbones import load_backbone
-from lqf.data import Preprocess
-from lqf.fitting.pipeline import Fit
 from lqf.kernels import gram
 from lqf.runtime.device import resolve_device
 from lqf.runtime.memory import available_bytes
@@ -63,25 +61,24 @@ def reference_rate(device: torch.device, side: int, repeats: int = 3) -> float:
     return side**3 / best
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "--n 24 --size 32")
+    out.add_settings("backbone", "weights", size=64, device="cpu")
+    out.add_argument("--n", type=int, default=48)
+    out.add_argument("--classes", type=int, default=4)
+    out.add_argument("--budget", type=float, help="GB of the Jacobian held at a time; default: what a fit takes")
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=48)
-    parser.add_argument("--classes", type=int, default=4)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument(
-        "--budget", type=float, help="GB of the Jacobian held at a time (default: what a fit would take)"
-    )
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = options().parse()
     device = resolve_device(args.device)
     backbone = load_backbone(args.backbone, weights=args.weights)
-    preprocess = Preprocess(size=args.size, mean=backbone.mean, std=backbone.std)
-    fit = Fit(Settings(head="random"), backbone, opened(args.n, args.classes, preprocess), preprocess, device)
-    problem = fit.problem(fit.point(fit.closed_form_head(fit.features()), 1.0))
+    preprocess = backbone.preprocess(size=args.size)
+    images = opened(args.n, args.classes, preprocess)
+    problem = outline(Settings(head="random"), backbone, images, preprocess, device).quadratic
     c, d = problem.model.n_outputs, problem.model.body.size
     m = args.n * c
     budget = int(args.budget * 1e9) if args.budget else jacobian_bytes(problem, m, available_bytes(device))

@@ -1,83 +1,81 @@
 """How one product of the solver grows with the number of images: time per image, and memory beyond the images.
 
     python benchmarks/growth.py                                                          # small, on the CPU
-    python benchmarks/growth.py --backbone resnet50 --weights r50.safetensors --device cuda --size 224 \
+    python benchmarks/growth.py --backbone resnet50 --weights r50.safetensors --device cuda --size 224 \\
         --n 1000 3000 10000 30000 --classes 10
 
 A product is what every step of PCG makes: one sweep forward, the head's elimination, one sweep backward, and the
 K-FAC solve, all as in a fit; first without any activations kept, which is what grows linearly, then with as many as a
-fit keeps. K-FAC itself, its eigendecompositions included, is measured beside it, in products. The images are a small
-block repeated, as uint8, kept where a fit keeps them.
+fit keeps. K-FAC itself, its eigendecompositions included, is measured too, in products. The images are a small block
+repeated, as uint8, kept where a fit keeps them.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
-from hardware import hardware, write
-from peak import Measured, measured
-from synthetic import repeated
+from common.hardware import hardware, write
+from common.options import Options
+from common.peak import Measured, measured
+from common.problem import outline
+from common.synthetic import repeated
 
 from lqf.backbones import Backbone, load_backbone
 from lqf.curvature import body_curvature
-from lqf.data import Preprocess
 from lqf.fast.cache_budget import keep_activations, release_activations
-from lqf.fitting.pipeline import Fit
 from lqf.linear.problem import Ridge
 from lqf.runtime.device import resolve_device
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
-from lqf.solvers.schur import Reduced
+from lqf.solvers.schur import SchurComplement
 from lqf.utils.text import byte_count
 
 
 def products(args: argparse.Namespace, backbone: Backbone, n: int) -> dict[str, Any]:
     """Time and memory of a product over n images, without and with kept activations; seconds of K-FAC."""
     device = resolve_device(args.device)
-    preprocess = Preprocess(size=args.size, mean=backbone.mean, std=backbone.std)
+    preprocess = backbone.preprocess(size=args.size)
     settings = Settings(solver="pcg", head="random", batch_size=args.batch)
-    fit = Fit(settings, backbone, repeated(n, args.classes, preprocess), preprocess, device)
-    features = fit.features()
-    head = fit.closed_form_head(features)
-    problem = fit.problem(fit.point(head, 1.0)).with_ridge(Ridge(1.0, 10.0))
+    posed = outline(settings, backbone, repeated(n, args.classes, preprocess), preprocess, device)
+    problem, engine = posed.quadratic.with_ridge(Ridge(1.0, 10.0)), posed.encoder.engine
     for _ in range(2):  # the first warms up
         with measured(device) as curvature, matmul_precision(fast=True):
             kfac = body_curvature(problem)
-    fast = fit.engine.fast(problem)
-    reduced = Reduced(problem, features, head.ridge, fast)
+    fast = engine.fast(problem)
+    schur = SchurComplement(problem, posed.features, posed.head.ridge, fast)
 
     def best() -> Measured:
         v = 1e-3 * torch.randn(problem.zero_body().shape, device=device)
         out = []
         for _ in range(args.products + 1):  # the first warms up
             with measured(device) as m, matmul_precision(fast=True):
-                kfac.solve(reduced.product(v), problem.ridge.body)
+                kfac.solve(schur.product(v), problem.ridge.body)
             out.append(m)
         return min(out[1:], key=lambda m: m.seconds)
 
     plain = best()
-    rows = keep_activations(fast, fit.engine.measured(problem))
+    rows = keep_activations(fast, engine.measured(problem))
     kept = best() if rows else plain
     release_activations(fast)
     return {"plain": plain, "kept": kept, "rows kept": rows, "K-FAC": curvature.seconds}
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "--n 16 48 --size 32 --products 1")
+    out.add_settings("backbone", "weights", size=64, device="cpu")
+    out.add_argument("--n", type=int, nargs="+", default=[32, 96, 320])
+    out.add_argument("--classes", type=int, default=10)
+    out.add_argument("--batch", type=int, help="rows per batch; default: that of a fit")
+    out.add_argument("--products", type=int, default=2)
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, nargs="+", default=[32, 96, 320])
-    parser.add_argument("--classes", type=int, default=10)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--batch", type=int, help="rows per batch (default: that of a fit)")
-    parser.add_argument("--products", type=int, default=2)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = options().parse()
     backbone = load_backbone(args.backbone, weights=args.weights)
     rows: list[dict[str, Any]] = []
     for n in args.n:

@@ -3,19 +3,18 @@ leave-one-out of each, and the threshold that the test labels ask for.
 
     python benchmarks/hindsight.py DATA [--channels 64 128 256 512] [--backbone …] [--weights …] [--device cuda]
 
-DATA is a folder of two classes with train/ and test/. Where leave-one-out is far below the test error, this tells a
-choice that was poor (another row of the table is much better) from test images of another kind (all rows alike, the
-images of one class displaced).
+DATA is a folder of two classes with train/ and test/. Where leave-one-out is far below the test error, this shows
+whether a choice was poor (another row of the table is much better) or the test images are of another kind (all rows
+alike, the images of one class displaced).
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
-from hardware import hardware, write
+from common.hardware import hardware, write
+from common.options import Options
 from torch import Tensor, nn
 
 from lqf.backbones import load_backbone
@@ -75,26 +74,29 @@ def judged(scores: Tensor, labels: Tensor) -> dict[str, Any]:
     }
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA --channels 0 16 --size 64", classes=2)
+    out.add_data()
+    out.add_settings("backbone", "weights", "size", "device")
+    out.add_argument("--channels", type=int, nargs="+", default=[0, 64, 128, 256, 512], help="0: average pooling")
+    out.add_argument("--name", default="hindsight")
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--channels", type=int, nargs="+", default=[0, 64, 128, 256, 512], help="0: average pooling")
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", default="hindsight")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    parser = options()
+    args = parser.parse()
     device, backbone = resolve_device(args.device), load_backbone(args.backbone, weights=args.weights)
-    preprocess = Preprocess(backbone.size, interpolation=backbone.interpolation, mean=backbone.mean, std=backbone.std)
+    preprocess = backbone.preprocess(size=args.size, squash=True)
     train = open_images(load_samples(args.data / "train"), preprocess)
     test = open_images(load_samples(args.data / "test", classes=train.samples.classes), preprocess)
     labels, truth = (torch.tensor(images.samples.labels) for images in (train, test))
     if len(train.samples.classes) != 2:
         parser.error("thresholds are for two classes")
     body = backbone.body.to(device)
-    found = find_average_pool(body, torch.rand(2, 3, backbone.size, backbone.size, device=device))
+    found = find_average_pool(body, torch.rand(2, 3, preprocess.size, preprocess.size, device=device))
     if found is None:
         parser.error("this network does not end in average pooling")
     pool = body.get_submodule(found.name)

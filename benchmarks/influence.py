@@ -18,19 +18,18 @@ Seconds and memory are of everything after the images are open, for all outputs 
 
 from __future__ import annotations
 
-import argparse
 import copy
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from hardware import hardware, write
-from peak import Measured, measured
-from subset import subset
+from common.hardware import hardware, write
+from common.options import Options, settings_of
+from common.peak import Measured, measured
+from common.subset import subset
 from torch import Tensor, nn
 
 from lqf import LQFClassifier
@@ -44,7 +43,7 @@ from lqf.runtime.precision import matmul_precision
 
 def actual_changes(exact: ByKernel, queries: Queries) -> Tensor:
     """(N, Q, C) by refits without each sample."""
-    n, whole = len(exact.rebuilt.fit.images), exact.outputs(queries)
+    n, whole = len(exact.problem.data), exact.outputs(queries)
     every = torch.arange(n)
     return torch.stack([exact.refitted(queries, every[every != i]) - whole for i in range(n)])
 
@@ -61,7 +60,7 @@ def agreement(predicted: Tensor, actual: Tensor) -> dict[str, float]:
 
 
 class Net(nn.Module):
-    """The network whose gradients are those of the linear model: V z̃ beside W z(w), V and w trainable, W fixed.
+    """The network whose gradients are those of the linear model: V z̃ + W z(w), V and w trainable, W fixed.
 
     Every training row has its fold's head W; the last of the heads (K+1, C, p) is their mean, for test images.
     """
@@ -82,9 +81,8 @@ def by_kronfluence(exact: ByKernel, queries: Queries) -> tuple[Callable[[], None
     from kronfluence.arguments import FactorArguments, ScoreArguments
     from kronfluence.task import Task
 
-    rebuilt = exact.rebuilt
-    problem, c = rebuilt.problem, rebuilt.problem.model.n_outputs
-    e = exact.exact.e.reshape(-1, c).float().cpu()
+    problem, c = exact.problem.quadratic, exact.problem.model.n_outputs
+    e = exact.dual.e.reshape(-1, c).float().cpu()
 
     class Linear(Task):
         def compute_train_loss(self, batch: Any, model: nn.Module, sample: bool = False) -> Tensor:
@@ -97,8 +95,9 @@ def by_kronfluence(exact: ByKernel, queries: Queries) -> tuple[Callable[[], None
             x, k = batch
             return model(x, torch.full_like(k, len(heads) - 1)).gather(1, k[:, None]).sum()
 
-    x = problem.inputs.fetch(torch.arange(len(e))).float().cpu()
-    q = rebuilt.inputs(queries.images).fetch(torch.arange(len(queries))).float().cpu()
+    n, views, inputs = len(exact.problem.data), exact.problem.data.n_views, exact.problem.inputs_of(queries.images)
+    x = problem.inputs.fetch(torch.arange(n * views)).float().cpu()
+    q = inputs.fetch(torch.arange(len(inputs))).float().cpu()
     train = torch.utils.data.TensorDataset(x, e, problem.fold.cpu())
     asked = torch.utils.data.TensorDataset(q.repeat_interleave(c, 0), torch.arange(c).repeat(len(q)))
     heads = problem.model.heads[..., :-1].float().cpu()
@@ -106,7 +105,7 @@ def by_kronfluence(exact: ByKernel, queries: Queries) -> tuple[Callable[[], None
     net = Net(copy.deepcopy(problem.model.body.module).float().cpu(), heads)
     task = Linear()
     folder = tempfile.mkdtemp()
-    cpu = rebuilt.fit.device.type == "cpu"
+    cpu = exact.problem.context.device.type == "cpu"
     analyzer = Analyzer("lqf", prepare_model(net, task), task, output_dir=folder, cpu=cpu, disable_tqdm=True)
 
     def factors() -> None:
@@ -123,11 +122,11 @@ def by_kronfluence(exact: ByKernel, queries: Queries) -> tuple[Callable[[], None
             train,
             per_device_query_batch_size=8,
             per_device_train_batch_size=8,
-            score_args=ScoreArguments(damping_factor=mu / len(x), compute_per_module_scores=True),
+            score_args=ScoreArguments(damping_factor=mu / n, compute_per_module_scores=True),
         )
         found = analyzer.load_pairwise_scores(part)
-        total = sum(v.double() for k, v in found.items() if (k == "head") == (part == "head"))  # (QC, N)
-        return (total / len(x)).T.reshape(len(x), len(q), c)
+        total = sum(v.double() for k, v in found.items() if (k == "head") == (part == "head"))  # of all rows
+        return (total / n).T.reshape(n, views, len(queries), views, c).mean((1, 3))  # the views share a weight of 1
 
     return factors, scores
 
@@ -149,29 +148,28 @@ def line(name: str, found: dict[str, float], setup: Measured, asked: Measured, p
     }
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA --per-class 4 --test 3 --size 32 --linearize stage7 --passes 2")
+    out.add_data()
+    out.add_settings("backbone", "weights", "linearize", "device", size=96, pooling="avg")
+    out.add_argument("--classes", type=int, default=5)
+    out.add_argument("--per-class", type=int, default=10)
+    out.add_argument("--test", type=int, default=10, help="test images")
+    out.add_argument("--passes", type=int, default=0, help="refits by passes over the images")
+    out.add_argument("--name", default="influence")
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--size", type=int, default=96)
-    parser.add_argument("--classes", type=int, default=5)
-    parser.add_argument("--per-class", type=int, default=10)
-    parser.add_argument("--test", type=int, default=10)
-    parser.add_argument("--pooling", default="avg")
-    parser.add_argument("--passes", type=int, default=0)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", default="influence")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = options().parse()
     device, generator = resolve_device(args.device), np.random.default_rng(0)
     train, (test, _) = subset(args.data, args.classes, args.per_class, generator)
     test = [test[i] for i in generator.permutation(len(test))[: args.test]]
-    common = {"size": args.size, "weights": args.weights, "device": args.device, "pooling": args.pooling}
-    model = LQFClassifier(args.backbone, solver="dense", **common).fit(*train)
+    model = LQFClassifier(solver="dense", **settings_of(args)).fit(*train)
     analysis = model.analyse(*train)
-    rebuilt, units = analysis.rebuilt, analysis.units
+    fitted, problem, units = analysis.model, analysis.problem, analysis.units
     pairs = len(units) * len(test)
     report: dict[str, Any] = {}
 
@@ -180,7 +178,7 @@ def main() -> None:
 
     queries = fresh()
     with measured(device) as setup:
-        exact = ByKernel.of(rebuilt)
+        exact = ByKernel.of(fitted, problem)
     with measured(device) as asked:
         predicted = exact.effects(queries, units, None).value
     actual = actual_changes(exact, queries)
@@ -189,12 +187,12 @@ def main() -> None:
 
     other = fresh()
     with measured(device) as setup:
-        factored = ByKFAC.of(rebuilt)
+        factored = ByKFAC.of(fitted, problem)
     with measured(device) as asked:
         found = factored.effects(other, units, None).value
     report["K-FAC"] = line("K-FAC", agreement(found, actual), setup, asked, pairs)
     p = factored._response(other)[0]
-    n, c = len(units), rebuilt.problem.model.n_outputs
+    n, c = len(units), problem.model.n_outputs
     first = -(p.view(len(p), n, -1) * factored._e.view(n, -1)).sum(-1).T.reshape(n, -1, c).cpu()
     report["K-FAC, first order"] = line("K-FAC, first order", agreement(first, actual), setup, asked, pairs)
 
@@ -214,7 +212,7 @@ def main() -> None:
         report["refits by passes"] = by_passes(analysis, queries, actual, args.passes)
     result = {
         "what": f"{args.data.name}, {args.backbone}, {args.size} px, {args.pooling} pooling",
-        "problem": f"{args.classes} classes × {args.per_class} training images, {len(test)} test images",
+        "problem": f"{len(problem.data.classes)} classes × {args.per_class} training images, {len(test)} test images",
         "pairs": pairs,
         "outputs": c,
         "weight_decay": {k: model.report_[k] for k in ("weight_decay", "body_weight_decay")},
@@ -227,7 +225,7 @@ def main() -> None:
 def by_passes(analysis: Analysis, queries: Queries, actual: Tensor, refits: int) -> dict[str, Any]:
     """The same changes by conjugate gradients over the images, without any kernel."""
     with matmul_precision(fast=False):
-        solver = ByIteration.of(analysis.rebuilt)
+        solver = ByIteration.of(analysis.model, analysis.problem)
         chosen = torch.linspace(0, len(actual) - 1, refits).long()
         whole = solver.outputs(queries)
         found = torch.stack([

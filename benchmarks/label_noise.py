@@ -1,4 +1,4 @@
-"""How many flipped labels does an audit find? Its list beside cleanlab's and beside self-influence by K-FAC.
+"""How many flipped labels does an audit find? Its list, cleanlab's, and self-influence by K-FAC.
 
     python benchmarks/label_noise.py DATA [--flip 0.1] [--solver auto] [--size 224] [--per-class K] [--draws 3]
 
@@ -14,7 +14,8 @@ is fitted on what remains, and every method ranks the samples, the most suspicio
     K-FAC                self-influence by the paper's K-FAC formula: rise of a sample's own loss without it
 
 The result is the share of flipped labels within the first 10 % and 20 % of each list; chance gives 10 % and 20 %, and a
-share of the labels below 10 % could not be found in a list of 10 % by definition.
+share of the labels below 10 % could not be found in a list of 10 % by definition. Without cleanlab (pip install
+cleanlab) its lists are left out.
 """
 
 from __future__ import annotations
@@ -22,25 +23,29 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
-from hardware import hardware, write
-from subset import pictures
+from common.hardware import hardware, write
+from common.options import Options, settings_of
+from common.subset import pictures
 
 from lqf import LQFClassifier
 from lqf.analysis.audit.labels import soft_margin
+from lqf.data import Images, load_samples
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.point import stratified_folds
+from lqf.fitting.folds import stratified_folds
 from lqf.fitting.select_ridge import Judge, choose_ridge
+from lqf.linear.batch import usual_rows
 from lqf.linear.targets import centre, encode
 from lqf.reports.cleanlab import for_cleanlab
 from lqf.runtime.device import resolve_device
 from lqf.solvers import Head
 
 SHARES = (0.1, 0.2)
+METHODS = ("audit", "hard margin", "cleanlab, loo", "cleanlab, 5 folds", "head, 5 folds", "K-FAC")
 
 
 def flip(labels: np.ndarray, share: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -96,11 +101,13 @@ def folded_head(z: torch.Tensor, y: torch.Tensor, n_classes: int, alpha: float =
     head = Head.of(z.double(), targets - centre(n_classes, alpha), w, fold)
     judge = Judge(targets, y, w, 1)
     choice = choose_ridge(lambda _: head.ridge, head.residual, judge, [1.0], None)
-    return LeaveOneOut(judge.outputs(choice.e_loo).cpu(), y, w, "exact").suspicion().numpy()
+    return LeaveOneOut(judge.outputs(choice.e_loo).cpu(), "exact", labels=y, weights=w).suspicion().numpy()
 
 
-def self_influence(model: LQFClassifier, train: tuple[Any, Any], outputs: torch.Tensor) -> np.ndarray:
+def self_influence(model: LQFClassifier, train: tuple[Any, Any], images: Images) -> np.ndarray:
     """Rise of every sample's own squared loss when it is left out, by K-FAC (for a head alone that is exact)."""
+    device = resolve_device(model.device)
+    outputs = model.fitted_.outputs(images, device=device, batch_size=usual_rows(device))
     loo = model.analyse(*train, method="kfac").leave_one_out()
     targets = encode(loo.labels, len(model.fitted_.classes), model.alpha)
     losses = [0.5 * (targets - f.double()).square().sum(1) for f in (loo.outputs, outputs)]
@@ -114,58 +121,49 @@ def one_draw(args: argparse.Namespace, draw: int) -> dict[str, Any]:
     paths, given = pictures(args.data / "train", names, args.per_class, generator)
     labels, flipped = flip(np.array([names.index(name) for name in given]), args.flip, generator)
     y = [names[k] for k in labels]
-    model = LQFClassifier(
-        args.backbone, weights=args.weights, size=args.size, device=args.device, solver=args.solver, seed=draw
-    )
+    model = LQFClassifier(seed=draw, **settings_of(args))
     began = time.perf_counter()
     loo = model.fit(paths, y).leave_one_out()
     fit_seconds = time.perf_counter() - began
-    device = resolve_device(args.device)
-    images = model.open(_samples(paths, y, model))
-    z = model.fitted_.features(images, device=device, batch_size=args.batch_size)
+    images = model.open(load_samples(paths, y, classes=model.fitted_.classes))
+    z = model.features(images)
     ways: dict[str, Callable[[], np.ndarray]] = {
         "audit": lambda: soft_margin(model.fitted_, loo).numpy(),
         "hard margin": lambda: loo.suspicion().numpy(),
         "cleanlab, loo": lambda: by_cleanlab(**for_cleanlab(model)),
         "cleanlab, 5 folds": lambda: by_cleanlab(labels, logistic(z.numpy(), labels)),
         "head, 5 folds": lambda: folded_head(z, torch.tensor(labels), len(names)),
-        "K-FAC": lambda: self_influence(
-            model, (paths, y), model.fitted_.outputs(images, device=device, batch_size=args.batch_size)
-        ),
+        "K-FAC": lambda: self_influence(model, (paths, y), images),
     }
-    told = {}
-    for name in args.methods or ways:
+    ranked = {}
+    for name in args.methods:
         began = time.perf_counter()
-        told[name] = found(ways[name](), flipped) | {"seconds": round(time.perf_counter() - began, 2)}
-        print(draw, name, {k: round(v, 3) for k, v in told[name].items()}, flush=True)
+        ranked[name] = found(ways[name](), flipped) | {"seconds": round(time.perf_counter() - began, 2)}
+        print(draw, name, {k: round(v, 3) for k, v in ranked[name].items()}, flush=True)
     fit = {k: model.report_[k] for k in ("solver", "pooling", "loo_error", "loo_level", "n")}
-    return {**fit, "flipped": int(flipped.sum()), "fit_seconds": round(fit_seconds, 1), "methods": told}
+    return {**fit, "flipped": int(flipped.sum()), "fit_seconds": round(fit_seconds, 1), "methods": ranked}
 
 
-def _samples(paths: list[Path], y: list[str], model: LQFClassifier) -> Any:
-    from lqf.data import load_samples
-
-    return load_samples(paths, y, classes=model.fitted_.classes)
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA --size 32 --linearize stage7 --draws 1")
+    out.add_data()
+    out.add_settings("backbone", "weights", "size", "linearize", "solver", "device")
+    out.add_argument("--classes", type=int, help="use the first so many classes")
+    out.add_argument("--per-class", type=int)
+    out.add_argument("--flip", type=float, default=0.1)
+    out.add_argument("--draws", type=int, default=3)
+    out.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS, metavar="NAME", help="default: all")
+    out.add_argument("--name", help="of the JSON file; default: label_noise-DATA")
+    return out
 
 
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--size", type=int)
-    parser.add_argument("--solver", default="auto")
-    parser.add_argument("--classes", type=int, help="use the first so many classes")
-    parser.add_argument("--per-class", type=int)
-    parser.add_argument("--flip", type=float, default=0.1)
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--methods", nargs="+", metavar="NAME", help="default: all")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", help="of the JSON file; default: label_noise-DATA")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = options().parse()
+    if find_spec("cleanlab") is None:
+        print("cleanlab is not installed (pip install cleanlab): its lists are left out")
+        args.methods = [name for name in args.methods if not name.startswith("cleanlab")]
     draws: list[dict[str, Any]] = []
     for draw in range(args.draws):
         draws.append(one_draw(args, draw))
@@ -180,7 +178,8 @@ def main() -> None:
             "draws": draws,
             "hardware": hardware(resolve_device(args.device)),
         }
-        write(args.name or f"label_noise-{args.data.name}", result, args.out)  # after every draw: a run takes long
+        path = write(args.name or f"label_noise-{args.data.name}", result, args.out)  # after every draw: they take long
+    print(path)
 
 
 if __name__ == "__main__":

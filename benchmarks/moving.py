@@ -4,8 +4,8 @@
         [--limit-per-class 20] [--backbone …] [--weights …] [--device cuda]
 
 DATA is a folder with train/ and test/. Every line is one fit from the pretrained weights: its test error, its seconds
-and, with --loo folds, what refits without each fold say (which take several times as long as the fit itself). Beside
---finetune stands what ordinary fine-tuning for the same epochs gives by itself.
+and, with --loo folds, what refits without each fold say (which take several times as long as the fit itself). With
+--finetune also what ordinary fine-tuning for the same epochs gives by itself.
 """
 
 from __future__ import annotations
@@ -15,39 +15,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hardware import hardware, write
+from common.hardware import hardware, write
+from common.options import Options, settings_of
 
 from lqf import LQFClassifier
 from lqf.backbones import load_backbone
 from lqf.data import load_samples, open_images
 from lqf.runtime.device import resolve_device
-from lqf.settings import CHOICES
 from lqf.training.finetune import FineTuning
 from lqf.utils.progress import terminal_progress
 
 KEPT = ("n", "solver", "pooling", "views", "moved", "loo_error", "loo_level", "loo_note", "relative_residual", "passes")
 
 
-def arguments() -> argparse.Namespace:
+def options() -> Options:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, nargs="+")
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--size", type=int)
-    parser.add_argument("--limit-per-class", type=int)
-    parser.add_argument("--steps", type=int, nargs="*", default=[0, 1, 2, 3])
-    parser.add_argument("--finetune", type=int, nargs="*", default=[3, 10], help="epochs")
-    parser.add_argument("--rates", type=float, nargs="*", default=[FineTuning.learning_rate], help="learning rates of it")
-    parser.add_argument("--solver", default="auto", choices=CHOICES["solver"])
-    parser.add_argument("--head", default="crossfit", choices=CHOICES["head"])
-    parser.add_argument("--pooling", default="auto", choices=CHOICES["pooling"])
-    parser.add_argument("--views", default="auto", choices=CHOICES["views"])
-    parser.add_argument("--loo", default="none", choices=CHOICES["loo"])
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", default="moving")
-    parser.add_argument("--out", type=Path)
-    return parser.parse_args()
+    out = Options(__doc__, "DATA --steps 0 1 --finetune 1 --size 32 --limit-per-class 6 --linearize stage7")
+    out.add_data("+")
+    out.add_settings("backbone", "weights", "size", "limit_per_class", "linearize", "device")
+    out.add_settings("solver", "head", "pooling", "views", loo="none")
+    out.add_argument("--steps", type=int, nargs="*", default=[0, 1, 2, 3])
+    out.add_argument("--finetune", type=int, nargs="*", default=[3, 10], help="epochs")
+    out.add_argument("--rates", type=float, nargs="*", default=[FineTuning.learning_rate], help="learning rates of it")
+    out.add_argument("--name", default="moving")
+    return out
 
 
 def ordinary(args: argparse.Namespace, model: LQFClassifier, epochs: int, rate: float, folder: Path) -> dict[str, Any]:
@@ -64,26 +55,22 @@ def ordinary(args: argparse.Namespace, model: LQFClassifier, epochs: int, rate: 
 
 def main() -> None:
     """Measure and write JSON."""
-    args = arguments()
-    names = ("weights", "size", "limit_per_class", "solver", "head", "pooling", "views", "loo", "device")
-    common = {n: getattr(args, n) for n in names}
+    args = options().parse()
     runs: list[dict[str, Any]] = [{"relinearize": k} for k in args.steps]
     runs += [{"finetune_first": e, "learning_rate": r} for e in args.finetune for r in args.rates]
     rows: list[dict[str, Any]] = []
     for folder in args.data:
-        for options in runs:
-            model = LQFClassifier(args.backbone, **common, **options)
+        for moves in runs:
+            model = LQFClassifier(**settings_of(args), **moves)
             report = model.fit(folder / "train", progress=terminal_progress()).report_
             error = 1 - model.score(folder / "test")
-            row = {"data": folder.name, **options, "test_error": error} | {k: report[k] for k in KEPT}
+            row = {"data": folder.name, **moves, "test_error": error} | {k: report[k] for k in KEPT}
             row |= {"seconds": report["seconds"], "stages": report["stages"]}
-            if "finetune_first" in options:
-                row |= ordinary(args, model, options["finetune_first"], options["learning_rate"], folder)
+            if "finetune_first" in moves:
+                row |= ordinary(args, model, moves["finetune_first"], moves["learning_rate"], folder)
             rows.append(row)
             loo = "–" if report["loo_error"] is None else f"{report['loo_error']:.1%}"
-            print(
-                f"{folder.name:22s} {options!s:48s} test {error:.1%}  loo {loo}  {report['seconds']:.0f} s", flush=True
-            )
+            print(f"{folder.name:22s} {moves!s:48s} test {error:.1%}  loo {loo}  {report['seconds']:.0f} s", flush=True)
             what = {"backbone": args.backbone, "size": args.size, "limit_per_class": args.limit_per_class}
             path = write(args.name, {**what, "rows": rows, "hardware": hardware(resolve_device(args.device))}, args.out)
     print(path)

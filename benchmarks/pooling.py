@@ -9,16 +9,15 @@ pooling. The root's derivatives both ways are compared with those of eigendecomp
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from hardware import hardware, write
-from peak import measured
+from common.hardware import hardware, write
+from common.options import Options
+from common.peak import measured
 from torch import Tensor
 from torch.func import jvp, vjp
 
@@ -28,6 +27,7 @@ from lqf.backbones.bilinear_pool import covariance_root
 from lqf.backbones.matrix_root import matrix_inverse, matrix_root
 from lqf.fast import FastLinearization
 from lqf.linear.linearize import Linearization
+from lqf.runtime.device import resolve_device
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.text import byte_count
 
@@ -86,18 +86,19 @@ def _best(function: Callable[[], Any], device: torch.device, rounds: int) -> flo
     return min(seconds[1:])
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "--size 96 --batch 4 --channels 64")
+    out.add_settings("backbone", "weights", size=224, device="cpu")
+    out.add_argument("--batch", type=int, default=8)
+    out.add_argument("--channels", type=int, default=256)
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--channels", type=int, default=256)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
-    device = torch.device(args.device)
+    args = options().parse()
+    device = resolve_device(args.device)
     backbone = load_backbone(args.backbone, weights=args.weights)
     backbone.body.to(device)
     x = torch.randn(args.batch, 3, args.size, args.size, device=device)

@@ -1,6 +1,7 @@
 """What one product Jᵀ(Jv) costs: against `torch.func`, curvlinops, and against one ordinary training step, in one run.
 
-    python benchmarks/product_cost.py                                    # EfficientNet-Lite0 on the CPU
+    python benchmarks/product_cost.py                                    # small
+    python benchmarks/product_cost.py --device cpu                       # EfficientNet-Lite0, 224 px
     python benchmarks/product_cost.py --backbone resnet50 --weights r50.safetensors --device cuda --batch 128 \\
         --precision bfloat16 --compile step
 
@@ -11,22 +12,22 @@ that a busy machine slows all of them alike; the ratio of medians counts.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import statistics
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
-from hardware import hardware, write
+from common.hardware import hardware, write
+from common.options import Options
 from torch import Tensor, nn
 from torch.func import functional_call, jvp, vjp
 
 from lqf.backbones import load_backbone
 from lqf.fast import FastLinearization
 from lqf.linear.linearize import Linearization
+from lqf.runtime.device import resolve_device
 from lqf.runtime.precision import matmul_precision
 
 Functions = dict[str, Callable[[], object]]
@@ -68,11 +69,11 @@ def torch_func(body: nn.Module, x: Tensor) -> Callable[[], object]:
 
 
 def products(
-    body: nn.Module, x: Tensor, dtype: torch.dtype, *, compiled: bool = False, told: dict[str, float] | None = None
+    body: nn.Module, x: Tensor, dtype: torch.dtype, *, compiled: bool = False, held: dict[str, float] | None = None
 ) -> Functions:
     """Ours: as in a fit; its two halves; and without recording, whose memory can be measured.
 
-    ``told`` is given the bytes of the activations that are kept.
+    ``held`` receives the bytes of the activations that are kept.
     """
     exact = Linearization(body)
     fast = FastLinearization(exact, dtype, x[:2], compiled=compiled, say=print)
@@ -90,8 +91,8 @@ def products(
     out["product, not recorded"] = lambda: plain.vjp(x, plain.jvp(x, v)[1])
     kept, own = FastLinearization(exact, dtype, x[:2], say=print), x.clone()
     used = kept.keep(own)
-    if told is not None:
-        told["bytes"] = used
+    if held is not None:
+        held["bytes"] = used
     out["product, activations kept"] = lambda: kept.vjp(own, kept.jvp(own, v)[1])
     out["J·v alone, activations kept"] = lambda: kept.jvp(own, v)
     out["Jᵀ·u alone, activations kept"] = lambda: kept.vjp(own, u)
@@ -101,7 +102,7 @@ def products(
 def curvlinops_product(body: nn.Module, x: Tensor) -> Functions:
     """The same product by curvlinops: its GGN for the summed squared error is 2·JᵀJ."""
     if find_spec("curvlinops") is None:
-        print("curvlinops is not installed; its product is left out")
+        print("curvlinops is not installed (pip install curvlinops-for-pytorch): its product is left out")
         return {}
     from curvlinops import GGNLinearOperator
 
@@ -156,27 +157,28 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "--size 64 --batch 4 --rounds 2")
+    out.add_settings("backbone", "weights", size=224, device="cpu")
+    out.add_argument("--batch", type=int, default=8)
+    out.add_argument("--rounds", type=int, default=5)
+    out.add_argument("--precision", default="float32", choices=("float32", "tf32", *TYPES))
+    out.add_argument("--compile", choices=("none", "step", "all"), default="none", help="what to compile as well")
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--precision", default="float32", choices=("float32", "tf32", *TYPES))
-    parser.add_argument("--compile", choices=("none", "step", "all"), default="none", help="what to compile besides")
-    parser.add_argument("--out", type=Path, help="folder for the JSON; default benchmarks/results")
-    args = parser.parse_args()
-    device = torch.device(args.device)
+    args = options().parse()
+    device = resolve_device(args.device)
     body = load_backbone(args.backbone, weights=args.weights).body.to(device)
     x = torch.randn(args.batch, 3, args.size, args.size, device=device)
     dtype = TYPES.get(args.precision, torch.float32)
     with matmul_precision(args.precision != "float32"):
         functions: Functions = {"training step": training_step(body, x.to(dtype), compiled=False)}
         activations: dict[str, float] = {}
-        functions |= products(body, x, dtype, told=activations)
+        functions |= products(body, x, dtype, held=activations)
         functions["torch.func jvp + vjp"] = torch_func(body, x.to(dtype))
         if dtype == torch.float32:
             exact, v = Linearization(body), 1e-2 * torch.randn(Linearization(body).size, device=device)

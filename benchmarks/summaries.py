@@ -4,18 +4,16 @@
 
 DATA is a folder with train/ and test/. Half of the test images of every class say how informative a training image is
 (functional sample information, exact, computed again after every twentieth that leaves), the other half are predicted
-by real refits of what is left. Beside it: information on the training images themselves, as `lqf summarize` measures it
-without validation images, and rankings that are made once.
+by real refits of what is left. Compared with information on the training images themselves, as `lqf summarize` measures
+it without validation images, and with rankings that are made once.
 """
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import numpy as np
-from hardware import hardware, write
-from subset import Labelled, subset
+from common.hardware import hardware, write
+from common.options import Options, settings_of
+from common.subset import Labelled, subset
 
 from lqf import LQFClassifier
 from lqf.runtime.device import resolve_device
@@ -30,27 +28,26 @@ def halves(test: Labelled) -> tuple[Labelled, Labelled]:
     return first, second
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA --size 32 --repeats 3")
+    out.add_data()
+    out.add_settings("backbone", "weights", "device", size=96, pooling="avg")
+    out.add_argument("--solver", default="head", choices=["head", "dense"])
+    out.add_argument("--classes", type=int)
+    out.add_argument("--per-class", type=int)
+    out.add_argument("--repeats", type=int, default=20)
+    out.add_argument("--name", default="summaries")
+    return out
+
+
 def main() -> None:
     """Measure and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--solver", default="head", choices=["head", "dense"])
-    parser.add_argument("--pooling", default="avg")
-    parser.add_argument("--classes", type=int)
-    parser.add_argument("--per-class", type=int)
-    parser.add_argument("--size", type=int, default=96)
-    parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--name", default="summaries")
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = options().parse()
     generator = np.random.default_rng(0)
     train, others = subset(args.data, args.classes, args.per_class, generator)
     validation, test = halves(others)
-    common = {"size": args.size, "weights": args.weights, "device": args.device, "pooling": args.pooling}
-    model = LQFClassifier(args.backbone, solver=args.solver, **common).fit(*train)
+    model = LQFClassifier(**settings_of(args)).fit(*train)
     analysis = model.analyse(*train)
     asked = analysis.queries(*validation)
     orders = {name: analysis.leaving(asked, most=name == "most") for name in ("least", "most")}

@@ -1,6 +1,7 @@
 """What many GPUs should give, on paper: a model of weak scaling from a product that was measured on one.
 
-    python benchmarks/weak_scaling.py                            # from results/product_cost-resnet50-cuda-bfloat16.json
+    python benchmarks/weak_scaling.py                            # few images on every GPU
+    python benchmarks/weak_scaling.py --name resnet50            # from results/product_cost-resnet50-cuda-bfloat16.json
     python benchmarks/weak_scaling.py --seconds-per-image 4e-4   # from another measurement
 
 No run on several GPUs stands behind these numbers, and the GPUs are taken to be equally fast. One product of PCG on K
@@ -17,7 +18,6 @@ all-reduce is a ring over NVLink inside a node and a ring between nodes over one
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from dataclasses import asdict, dataclass
@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hardware import RESULTS, hardware, write
+from common.hardware import RESULTS, hardware, write
+from common.options import Options
 
 MEASURED = RESULTS / "product_cost-resnet50-cuda-bfloat16.json"
 GPUS = (1, 8, 16, 32, 64)
@@ -90,18 +91,22 @@ def seconds_per_image(path: Path) -> float:
     return both / int(batch[1])
 
 
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "--images-per-gpu 100")
+    out.add_argument("--seconds-per-image", type=float, help="of one product; default: from --measured")
+    out.add_argument("--measured", type=Path, default=MEASURED, help="a result of product_cost.py")
+    out.add_argument("--images-per-gpu", type=int, default=1_000)
+    out.add_argument("--weights", type=int, default=23_508_032, help="D; default: ResNet-50 without its head")
+    out.add_argument("--outputs", type=int, default=100, help="C")
+    out.add_argument("--features", type=int, default=2049, help="p, with the bias")
+    out.add_argument("--name", default="resnet50")
+    return out
+
+
 def main() -> None:
     """Compute and write JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds-per-image", type=float, help="of one product; default: from --measured")
-    parser.add_argument("--measured", type=Path, default=MEASURED, help="a result of product_cost.py")
-    parser.add_argument("--images-per-gpu", type=int, default=1_000)
-    parser.add_argument("--weights", type=int, default=23_508_032, help="D; default: ResNet-50 without its head")
-    parser.add_argument("--outputs", type=int, default=100, help="C")
-    parser.add_argument("--features", type=int, default=2049, help="p, with the bias")
-    parser.add_argument("--name", default="resnet50")
-    parser.add_argument("--out", type=Path, help="folder for the JSON; default benchmarks/results")
-    args = parser.parse_args()
+    args = options().parse()
     tau = args.seconds_per_image or seconds_per_image(args.measured)
     work, machine = Work(args.images_per_gpu, tau, args.weights, args.outputs, args.features), Machine()
     rows = [work.product(machine, k) for k in GPUS]

@@ -1,12 +1,12 @@
 """A whole fit with defaults against one run of ordinary fine-tuning (30 epochs, bf16), on the same images.
 
     python benchmarks/whole_fit.py                                                     # small, on the CPU
-    python benchmarks/whole_fit.py --backbone resnet50 --weights r50.safetensors --device cuda \
+    python benchmarks/whole_fit.py --backbone resnet50 --weights r50.safetensors --device cuda \\
         --size 224 --n 1000 5000 --classes 10 --nlft both
 
 Every run is a process of its own. Counted are its start (imports, opening the device), loading the network,
-compilation, and all of the fit; not counted, for both alike, are making and decoding the images, which is reported
-beside it, and saving. The reference is the faster of NLFT with recorded steps and compiled.
+compilation, and all of the fit; not counted, for both alike, are making and decoding the images, which is reported by
+itself, and saving. The reference is the faster of NLFT with recorded steps and compiled.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hardware import hardware, write
-from synthetic import labels_of, pictures
+from common.hardware import hardware, write
+from common.options import Options
+from common.synthetic import labels_of, pictures
 
 from lqf.backbones import Backbone, load_backbone
 from lqf.data import Images, Preprocess, load_samples, open_images
-from lqf.fitting.pipeline import Fit
+from lqf.fitting import Context, fit
+from lqf.linear.batch import usual_rows
 from lqf.linear.targets import error_rate
 from lqf.runtime.device import resolve_device
 from lqf.settings import Settings
@@ -33,18 +35,16 @@ from lqf.training.finetune import FineTuning
 from lqf.utils.progress import terminal_progress
 
 Run = dict[str, Any]
+KEPT = ("solver", "plan", "stages", "passes", "relative_residual", "converged", "loo_error", "history")
 
 
 def fit_lqf(args: argparse.Namespace, backbone: Backbone, train: Images, test: Images, preprocess: Preprocess) -> Run:
     """`lqf fit` with its defaults."""
     device = resolve_device(args.device)
-    fit = Fit(Settings(), backbone, train, preprocess, device, progress=terminal_progress())
-    fitted = fit.run()
-    kept = ("solver", "plan", "stages", "passes", "relative_residual", "converged", "loo_error", "history")
-    seconds = time.perf_counter()
-    outputs = fitted.outputs(test, device=device, batch_size=fit.inputs.batch_size)
-    error = error_rate(outputs, labels_of(test))
-    return {"after": seconds, "test_error": error, **{k: fitted.report[k] for k in kept}}
+    fitted = fit(train, backbone, preprocess, Context(Settings(), device, progress=terminal_progress()))
+    seconds, report = time.perf_counter(), fitted.report.to_dict()
+    outputs = fitted.outputs(test, device=device, batch_size=usual_rows(device))
+    return {"after": seconds, "test_error": error_rate(outputs, labels_of(test)), **{k: report[k] for k in KEPT}}
 
 
 def fit_nlft(
@@ -65,9 +65,7 @@ def work(args: argparse.Namespace) -> Run:
     backbone_at = time.perf_counter()
     backbone = load_backbone(args.backbone, weights=args.weights, leaky=args.worker == "lqf")
     loading = time.perf_counter() - backbone_at
-    preprocess = Preprocess(
-        size=args.size, interpolation=backbone.interpolation, mean=backbone.mean, std=backbone.std, keep_aspect=True
-    )
+    preprocess = backbone.preprocess(size=args.size)
     train, test, decoding = images(args, preprocess)
     began = time.perf_counter()
     if args.worker == "lqf":
@@ -101,10 +99,10 @@ def in_own_process(worker: str, n: int, words: list[str]) -> Run:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(args: argparse.Namespace, n: int, words: list[str]) -> Run:
+def compare(args: argparse.Namespace, n: int) -> Run:
     """All runs for one number of images, and the ratio."""
     ways = {"both": ["nlft", "nlft compiled"], "recorded": ["nlft"], "compiled": ["nlft compiled"]}[args.nlft]
-    row: Run = {worker: in_own_process(worker, n, words) for worker in ["lqf", *ways]}
+    row: Run = {worker: in_own_process(worker, n, args.words) for worker in ["lqf", *ways]}
     reference = min(ways, key=lambda way: row[way]["seconds"])
     ratio = row["lqf"]["seconds"] / row[reference]["seconds"]
     fitting = row["lqf"]["times"]["fitting"] / min(row[way]["times"]["fitting"] for way in ways)
@@ -117,35 +115,31 @@ def compare(args: argparse.Namespace, n: int, words: list[str]) -> Run:
     return {"n": n, "reference": reference, "ratio": ratio, "ratio of fits alone": fitting, "runs": row}
 
 
-def parse() -> argparse.Namespace:
+def options() -> Options:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, nargs="+", default=[48])
-    parser.add_argument("--test", type=int, default=200, help="test images, of synthetic data")
-    parser.add_argument("--classes", type=int, default=4)
-    parser.add_argument("--data", type=Path, help="a folder with train/ and test/ instead of synthetic images")
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    parser.add_argument("--weights")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=30, help="of NLFT")
-    parser.add_argument("--batch", type=int, default=128, help="of NLFT")
-    parser.add_argument("--learning-rate", type=float, default=0.01, help="of NLFT")
-    parser.add_argument("--nlft", choices=["both", "recorded", "compiled"], default="recorded")
-    parser.add_argument("--name", default="whole_fit")
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--worker", choices=["lqf", "nlft", "nlft compiled"], help=argparse.SUPPRESS)
-    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
-    return parser.parse_args()
+    out = Options(__doc__, "--n 16 --test 40 --size 32 --epochs 2")
+    out.add_settings("backbone", "weights", size=64, device="cpu")
+    out.add_argument("--n", type=int, nargs="+", default=[48])
+    out.add_argument("--test", type=int, default=200, help="test images, of synthetic data")
+    out.add_argument("--classes", type=int, default=4)
+    out.add_argument("--data", type=Path, help="a folder with train/ and test/ instead of synthetic images")
+    out.add_argument("--epochs", type=int, default=30, help="of NLFT")
+    out.add_argument("--batch", type=int, default=128, help="of NLFT")
+    out.add_argument("--learning-rate", type=float, default=0.01, help="of NLFT")
+    out.add_argument("--nlft", choices=["both", "recorded", "compiled"], default="recorded")
+    out.add_argument("--name", default="whole_fit")
+    out.add_argument("--worker", choices=["lqf", "nlft", "nlft compiled"], help=argparse.SUPPRESS)
+    out.add_argument("--began", type=float, help=argparse.SUPPRESS)
+    return out
 
 
 def main() -> None:
     """Measure and write JSON."""
-    args = parse()
+    args = options().parse()
     if args.worker:
         print(json.dumps(work(args)))
         return
-    rows = [compare(args, n, sys.argv[1:]) for n in args.n]
+    rows = [compare(args, n) for n in args.n]
     what = {k: getattr(args, k) for k in ("backbone", "size", "classes", "epochs", "batch")}
     result = {**what, "data": str(args.data or "synthetic"), "rows": rows}
     name = f"{args.name}-{args.backbone.replace(':', '_')}-{args.device}"

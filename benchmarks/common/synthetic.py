@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from lqf.data import Images, Preprocess, load_samples, open_images
@@ -29,10 +32,19 @@ def pictures(n: int, classes: int, side: int, seed: int = 0, signal: float = 1.0
     return out, labels.numpy()
 
 
+def write_folder(folder: Path, classes: int, train: int = 12, test: int = 8, side: int = 64) -> Path:
+    """A folder with train/ and test/, so many PNG images of each class in either."""
+    for part, per_class, seed in (("train", train, 0), ("test", test, 1)):
+        for i, (pixels, k) in enumerate(zip(*pictures(per_class * classes, classes, side, seed), strict=True)):
+            path = folder / part / f"class{k}" / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    return folder
+
+
 def opened(n: int, classes: int, preprocess: Preprocess, seed: int = 0) -> Images:
     """``n`` pictures, opened."""
-    x, y = pictures(n, classes, preprocess.stored, seed)
-    return open_images(load_samples(x, y), preprocess)
+    return open_images(load_samples(*pictures(n, classes, preprocess.stored, seed)), preprocess)
 
 
 def repeated(n: int, classes: int, preprocess: Preprocess, block: int = 256) -> Images:

@@ -11,7 +11,9 @@ import torch
 
 from lqf.runtime.hardware import hardware as machine
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
+SMALL = RESULTS.with_name("small")
+"""Where the small runs write; git ignores it."""
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -21,7 +23,7 @@ def hardware(device: torch.device) -> dict[str, Any]:
 
 
 def write(name: str, result: dict[str, Any], out: Path | None = None) -> Path:
-    """Write a result as JSON beside the scripts, or to ``out``."""
+    """Write a result as JSON to the folder ``out``; default: benchmarks/results."""
     path = (out or RESULTS) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
