@@ -8,6 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lqf.backbones import load_backbone
+from lqf.linear.linearize import Linearization
+
 
 class Residual(nn.Module):
     """x + block(x)."""
@@ -96,13 +99,24 @@ def network(name: str) -> nn.Module:
     """The network in float64, eval mode, with running statistics that are not trivial."""
     torch.manual_seed(len(name))
     net = CASES[name]().double().eval()
+    return with_statistics(net).requires_grad_(False)
+
+
+def with_statistics(net: nn.Module, spread: float = 1.0) -> nn.Module:
+    """Batch normalisation that shows: running statistics, scales and shifts that are not trivial."""
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_()
+            module.running_mean.normal_(0, spread)
             module.running_var.uniform_(0.5, 2)
             nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.normal_(module.bias)
-    return net.requires_grad_(False)
+            nn.init.normal_(module.bias, 0, spread)
+    return net
+
+
+def built_in(name: str) -> tuple[Linearization, Tensor, Tensor]:
+    """A built-in network with random weights in float64, two images, and a small vector of its weights' size."""
+    exact = Linearization(load_backbone(name, weights="random").body.double())
+    return exact, torch.randn(2, 3, 64, 64).double(), 1e-2 * torch.randn(exact.size).double()
 
 
 def images(n: int = 7, seed: int = 0) -> Tensor:

@@ -91,3 +91,9 @@ def _same_start_for_every_test() -> Iterator[None]:
     torch.set_num_threads(_THREADS)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def one_thread(_same_start_for_every_test: None) -> None:
+    """Few small images leave a second thread nothing to do but wait."""
+    torch.set_num_threads(1)

@@ -1,4 +1,8 @@
-"""Ground truth for the tests: Jacobians, Hessians and optima as plain dense float64 matrices."""
+"""Ground truth for the tests: Jacobians, Hessians and optima as plain dense float64 matrices.
+
+Everything follows the definitions and none of it the code that is tested: of a problem only its data are read, of a
+network only its outputs and its automatic derivatives.
+"""
 
 from __future__ import annotations
 
@@ -38,26 +42,39 @@ def rows(problem: QuadraticProblem) -> tuple[Tensor, Tensor, Tensor]:
     model, index = problem.model, torch.arange(len(problem.targets))
     x = problem.inputs.fetch(index)
     z = model.body.value(x)
-    heads = model.heads[problem.fold][..., :-1]  # (n, C, p)
-    body = heads @ jacobian(model.body, x)
+    heads = model.heads[problem.fold]  # (n, C, p+1)
+    body = heads[..., :-1] @ jacobian(model.body, x)
     c = model.n_outputs
     head = torch.einsum("np,cd->ncdp", with_one(z), torch.eye(c, dtype=z.dtype)).flatten(2)
-    return torch.cat([head, body], -1), problem.initial_residual(z), problem.weights
+    at_w0 = torch.einsum("ncp,np->nc", heads, with_one(z)) if model.around_w0 else 0.0
+    return torch.cat([head, body], -1), problem.targets - model.constant - at_w0, problem.weights
 
 
 def ridge_matrix(problem: QuadraticProblem) -> Tensor:
-    """Diagonal of M."""
-    return problem.penalty_gradient(torch.ones_like(problem.zero()))
+    """Diagonal of M = diag(μ_head, μ_body)."""
+    sizes = ((problem.ridge.head, problem.model.head_size), (problem.ridge.body, problem.model.body.size))
+    return torch.cat([torch.full((size,), mu, dtype=problem.targets.dtype) for mu, size in sizes])
+
+
+def normal_equations(problem: QuadraticProblem, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """H = Σ s_i J_iᵀJ_i + M and b = Σ s_i J_iᵀr_i, with other row weights (0: absent) where they are given."""
+    j, r, s = rows(problem)
+    flat, w = j.flatten(0, 1), (s if weights is None else weights).repeat_interleave(j.shape[1])
+    return flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(problem)), flat.T @ (w * r.flatten())
 
 
 def optimum(problem: QuadraticProblem, keep: Tensor | None = None) -> Tensor:
     """δ* from the normal equations, with only the rows in ``keep``."""
-    j, r, s = rows(problem)
+    weights = problem.weights
     if keep is not None:
-        j, r, s = j[keep], r[keep], s[keep]
-    flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])
-    h = flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(problem))
-    return torch.linalg.solve(h, flat.T @ (w * r.flatten()))
+        weights = torch.zeros_like(weights)
+        weights[keep] = problem.weights[keep]
+    return torch.linalg.solve(*normal_equations(problem, weights))
+
+
+def ridge_regression(z: Tensor, r: Tensor, s: Tensor, mu: float) -> Tensor:
+    """(p, C) argmin ½ Σ s_i ‖r_i − Vᵀz_i‖² + ½ μ ‖V‖² from the normal equations, for z (n, p) and r (n, C)."""
+    return torch.linalg.solve(z.T @ (s[:, None] * z) + mu * torch.eye(z.shape[1]).to(z), z.T @ (s[:, None] * r))
 
 
 def offsets(layout: Layout) -> dict[str, int]:

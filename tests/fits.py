@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from dense import jacobian
 from lqf import LQFClassifier
-from lqf.backbones import Backbone
+from lqf.backbones import Backbone, load_backbone
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.fitting import Context, HeadFit, TrainingProblem, TrainingSet
 from lqf.fitting.encoder import Encoder
@@ -22,42 +23,54 @@ from lqf.fitting.reopen import reopen
 from lqf.linear.model import with_one
 from lqf.linear.problem import QuadraticProblem
 from lqf.settings import Settings
+from lqf.training.finetune import FineTuning
+from lqf.training.network import FineTuned
 
 CPU = torch.device("cpu")
+SMALL = Preprocess(size=8)
 FIXED = {"weight_decay": 0.1, "body_weight_decay": 0.2}
 """Weight decays of head and body, where a test compares two fits."""
+SHORT: dict[str, Any] = {"epochs": 4, "batch_size": 6, "precision": "float32", "learning_rate": 0.05}
+"""An ordinary fine-tuning of seconds."""
+
+
+def sequential(layers: Callable[[], dict[str, nn.Module]], seed: int = 0) -> nn.Module:
+    """Layers by their names in float64, with the weights of this seed; other random numbers stay as they are."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(OrderedDict(layers())).double()
 
 
 def network(seed: int = 0, n_in: int = 12) -> nn.Module:
     """Vectors or small arrays -> 2 outputs, in float64; stages `first` and `second` before the `head`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        parts = OrderedDict(
-            flat=nn.Flatten(),
-            first=nn.Linear(n_in, 6),
-            tanh=nn.Tanh(),
-            second=nn.Linear(6, 5),
-            relu=nn.ReLU(),
-            head=nn.Linear(5, 2),
-        )
-        return nn.Sequential(parts).double()
+    return sequential(
+        lambda: {
+            "flat": nn.Flatten(),
+            "first": nn.Linear(n_in, 6),
+            "tanh": nn.Tanh(),
+            "second": nn.Linear(6, 5),
+            "relu": nn.ReLU(),
+            "head": nn.Linear(5, 2),
+        },
+        seed,
+    )
 
 
 def convnet(seed: int = 0) -> nn.Module:
     """Pictures of any size -> 2 outputs, in float64; stages `conv`, `bn` and `deep`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        parts = OrderedDict(
-            conv=nn.Conv2d(3, 4, 3, stride=2),
-            bn=nn.BatchNorm2d(4),
-            relu=nn.ReLU(),
-            deep=nn.Conv2d(4, 5, 2),
-            tanh=nn.Tanh(),
-            pool=nn.AdaptiveAvgPool2d(1),
-            flat=nn.Flatten(),
-            head=nn.Linear(5, 2),
-        )
-        return nn.Sequential(parts).double()
+    return sequential(
+        lambda: {
+            "conv": nn.Conv2d(3, 4, 3, stride=2),
+            "bn": nn.BatchNorm2d(4),
+            "relu": nn.ReLU(),
+            "deep": nn.Conv2d(4, 5, 2),
+            "tanh": nn.Tanh(),
+            "pool": nn.AdaptiveAvgPool2d(1),
+            "flat": nn.Flatten(),
+            "head": nn.Linear(5, 2),
+        },
+        seed,
+    )
 
 
 def data(n: int = 18, n_classes: int = 3, *, seed: int = 0, signal: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -88,6 +101,12 @@ def classifier(**params: Any) -> LQFClassifier:
     """A dense fit in float64 of the small network, by default."""
     params = {"backbone": network(), "solver": "dense", "device": "cpu", "dtype": "float64", **params}
     return LQFClassifier(**params)
+
+
+def fine_tuned(n: int = 30, *, leaky: bool = False, **options: Any) -> FineTuned:
+    """The small network for pictures after a short ordinary fine-tuning."""
+    backbone = load_backbone(convnet(), leaky=leaky)
+    return FineTuning(**SHORT | options).fit(backbone, opened(*pictures(n), SMALL), SMALL, device=CPU)
 
 
 def outline(

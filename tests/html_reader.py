@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 VOID = {"meta", "link", "img", "br", "wbr"}
@@ -32,3 +33,12 @@ class Reader(HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] != "style":
             self.text += data
+
+
+def assert_needs_nothing_else(html: str) -> list[str]:
+    """No script, no frame, nothing from a network or a file; returns all sources and links, which lie in the page."""
+    assert "//" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", html)  # no http://, no //host
+    assert not re.search(r"<script|@import|url\(|<iframe|<object", html)
+    found = [value or "" for _, name, value in Reader(html).attributes if name in ("src", "href", "srcset")]
+    assert all(value.startswith(("data:", "#")) for value in found)
+    return found

@@ -22,9 +22,8 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-LIMIT = 200
-"""Seconds after which processes are taken to wait for each other for ever."""
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+from processes import ENVIRONMENT, LIMIT, python
+
 IMPORTED = [
     "lqf.cli.fit",
     "lqf.estimator",
@@ -38,8 +37,7 @@ IMPORTED = [
 def torchrun(words: list[str], folder: Path, processes: int) -> subprocess.CompletedProcess[str]:
     """Python with these words, started so many times by `torchrun`."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command, environment = [sys.executable, *launcher, *words], {**os.environ, **ENVIRONMENT}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    return python(*launcher, *words, folder=folder)
 
 
 def by_agent(

@@ -1,17 +1,24 @@
-"""Small complete problems in float64 for the tests of objective, curvature and solvers."""
+"""Small complete problems in float64 for the tests of objective, curvature and solvers, and their solutions."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cases import images, network
+from lqf.curvature import precondition
 from lqf.data import Preprocess, load_samples, open_images
+from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.tangent import exact_kernels
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
-from lqf.linear.model import LinearModel
+from lqf.linear.model import LinearModel, with_one
 from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.linear.targets import centre, encode, n_outputs
+from lqf.solvers import PCG, Dense
+from lqf.solvers.solution import Solution
 
 
 def inputs_of(x: Tensor, labels: Tensor, *, batch_size: int = 3, dtype: torch.dtype = torch.float64) -> Inputs:
@@ -57,3 +64,27 @@ def problem(
 def features(p: QuadraticProblem) -> Tensor:
     """(n, p) features of all rows."""
     return p.model.body.value(p.inputs.fetch(torch.arange(len(p.targets))))
+
+
+def head_kernel(p: QuadraticProblem) -> KernelRidge:
+    """The factorised kernel of the head."""
+    return KernelRidge.from_features(with_one(features(p)), p.weights)
+
+
+def full_kernel(p: QuadraticProblem, budget: int = 1 << 30) -> KernelRidge:
+    """The factorised kernel of head and body over all pairs of a row and an output."""
+    kernels = exact_kernels(p, features(p), torch.arange(len(p.targets)), budget=budget)
+    return kernels.factorise(p.ridge.body / p.ridge.head)
+
+
+def solve_dense(p: QuadraticProblem, tol: float = 1e-11) -> Solution:
+    """By the factorised kernel."""
+    return Dense(tol=tol).solve(p, features(p), full_kernel(p))
+
+
+def solve_pcg(
+    p: QuadraticProblem, tol: float = 1e-10, max_passes: int = 2000, *, plain: bool = False, **options: Any
+) -> Solution:
+    """By conjugate gradients, preconditioned by K-FAC of all outputs unless ``plain``."""
+    preconditioner = None if plain else precondition(p, features(p), draws=None).body
+    return PCG(tol=tol, max_passes=max_passes).solve(p, features(p), head_kernel(p), preconditioner, **options)

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from cli.conftest import TINY, paint
+from cli.conftest import SOLVE, paint
+from faults import at_call
 from fits import convnet, pictures
+from golden.cases import COMMON, FITS, FIXED, N
 from launches import by_agent, torchrun
 from lqf import LQFClassifier
 from lqf.cli import main
@@ -22,27 +24,24 @@ from lqf.fitting.checkpoint import Checkpoint
 from lqf.runtime.distributed import ALONE, World, joined, launched
 from lqf.solvers.schur import SchurComplement
 
-FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}
 CASES: dict[str, dict[str, Any]] = {
-    "head": {"solver": "head"},
-    "dense": {"solver": "dense"},
-    "chosen": {"solver": "pcg", "max_passes": 8},
-    "pcg": {**FIXED, "draws": 1},
-    "views": {**FIXED, "views": "flip", "size": 8},
+    "head": FITS["head"],
+    "dense": FITS["dense"],
+    "chosen": FITS["pcg-chosen"],
+    "pcg": FITS["pcg"],
+    "views": FITS["views"],
     "kept views": {**FIXED, "views": "auto", "size": 8, "linearize": "deep"},
-    "moved": {**FIXED, "relinearize": 1, "body_weight_decay": 30.0},
-    "prefix": {**FIXED, "linearize": "deep", "head": "probe"},
-    "w0": {**FIXED, "form": "w0", "batch_size": 2},
-    "bilinear": {**FIXED, "pooling": "bilinear", "pool_channels": 3},
+    "moved": FITS["relinearised"],
+    "prefix": FITS["prefix"],
+    "w0": FITS["w0"],
+    "bilinear": FITS["bilinear"],
     "float32": {**FIXED, "tol": 1e-7, "dtype": "float32"},
 }
-N = 22
 
 
 def fit(case: str, world: World = ALONE) -> dict[str, Any]:
     """What a fit finds, as JSON."""
-    common = {"size": 10, "views": "none", "device": "cpu", "dtype": "float64", "batch_size": 5}
-    options = {"backbone": convnet(), **common, **CASES[case]}
+    options = {"backbone": convnet(), **COMMON, **CASES[case]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lqf.fitting.select_views.GAIN", -9.0)  # what `auto` tries is kept
         model = LQFClassifier(**options).fit(*pictures(N), world=world)
@@ -145,7 +144,7 @@ def test_the_optimum_is_that_of_one_process(alone: dict[str, Any], many: Any, ca
 
 
 @pytest.mark.parametrize("case", ["chosen", "pcg", "views", "prefix", "w0"])
-def test_so_is_the_way_there_because_the_preconditioner_is_the_same(alone: Any, many: Any, case: str) -> None:
+def test_the_residuals_of_every_step_are_those_of_one_process(alone: Any, many: Any, case: str) -> None:
     assert many[1]["fits"][case]["residuals"] == pytest.approx(alone[case]["residuals"], rel=1e-3)
     assert case == "chosen" or alone[case]["residuals"][-1] < 1e-9
 
@@ -182,8 +181,7 @@ def test_a_refusal_of_one_is_a_refusal_of_all(many: Any) -> None:
 
 # --- the command line -------------------------------------------------------------------------------------------------
 
-LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]
-FIT = ["fit", "train", "-o", "run", *TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100", "--json"]
+FIT = ["fit", "train", "-o", "run", *SOLVE, "--json"]
 DIES = """
 import sys
 from test_distributed import dying
@@ -193,21 +191,19 @@ sys.exit(dying(*sys.argv[1:]))
 
 def dying(rank: str, how: str, *words: str) -> int:
     """`lqf` in a process that is lost in its fourth product if it has this number, with a checkpoint left."""
-    calls, product, save = [], SchurComplement.product, Checkpoint.save
+    save = Checkpoint.save
 
-    def die(self: SchurComplement, v: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 4 and os.environ["RANK"] == rank:
+    def die() -> None:
+        if os.environ["RANK"] == rank:
             if how == "raise":
                 raise RuntimeError("no room")
             os.kill(os.getpid(), int(how))
-        return product(self, v)
 
     def eager(self: Checkpoint, vectors: Any, state: Any, force: bool = False) -> None:
         save(self, vectors, state, force=force or rank == "0")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SchurComplement, "product", die)
+        at_call(patch, SchurComplement, "product", 4, die)
         patch.setattr(Checkpoint, "save", eager)
         return main(list(words))
 

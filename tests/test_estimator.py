@@ -1,4 +1,4 @@
-"""`LQFClassifier`: scikit-learn's conventions, labels, probabilities, bad input, folders (mathematics: `test_fit`)."""
+"""`LQFClassifier`: scikit-learn's conventions, labels, probabilities, bad input, folders (mathematics: `fitting`)."""
 
 from pathlib import Path
 from typing import Any
@@ -312,10 +312,12 @@ def test_the_default_fits_all_of_the_network(folder: Path) -> None:
 
 
 def test_augmented_sgd_on_pictures(folder: Path) -> None:
-    params = {"solver": "sgd", "augment": "crop", "linearize": "final", "epochs": 2, "minibatch": 4}
-    model = LQFClassifier(**MOBILE, **params).fit(folder / "train")
+    params = {"solver": "sgd", "augment": "crop", "views": "none", "linearize": "final", "epochs": 2, "minibatch": 4}
+    model, plain = (LQFClassifier(**MOBILE, **params | a).fit(folder / "train") for a in ({}, {"augment": "none"}))
     assert model.report_["solver"] == "sgd"
-    assert np.isfinite(model.decision_function(folder / "test")).all()
+    outputs = model.decision_function(folder / "test")
+    assert np.isfinite(outputs).all()
+    assert not np.allclose(outputs, plain.decision_function(folder / "test"))  # crops were drawn
 
 
 def test_damaged_pictures_are_skipped_in_training_and_refused_in_prediction(folder: Path, tmp_path: Path) -> None:

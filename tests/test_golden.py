@@ -17,6 +17,7 @@ from golden.cases import ANALYSED, FITS, KFAC, MODELS, SHARED, answers, by_two, 
 from launches import by_agent
 from lqf import LQFClassifier
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 HERE = Path(__file__).resolve().parent / "golden"
 TOLERANCE = {"finetuned": 1e-2}
 """Training in float32 takes other roundings far apart."""
@@ -59,11 +60,6 @@ def compare(expected: Any, found: Any, tolerance: float) -> None:
         assert [w for w in expected.split() if "e-" not in w] == [w for w in found.split() if "e-" not in w]
     else:
         assert found == expected
-
-
-@pytest.fixture(autouse=True)
-def _one_thread(_same_start_for_every_test: None) -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize("case", FITS)

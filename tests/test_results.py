@@ -12,21 +12,21 @@ EXPERIMENTS = sorted((ROOT / "results").glob("*.json"))
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda p: p.stem)
 def test_a_result_names_its_hardware_and_date(path: Path) -> None:
-    told = json.loads(path.read_text(encoding="utf-8"))
-    assert {"device", "date"} <= set(told["hardware"])
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert {"device", "date"} <= set(written["hardware"])
     assert "/root" not in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda p: p.stem)
 def test_an_experiment_of_the_paper_has_its_picture_its_section_and_its_cells(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    told = json.loads(text)
+    written = json.loads(text)
     page = (path.parent / "README.md").read_text(encoding="utf-8")
     section = page.partition(f"<!-- section {path.stem} -->")[2].partition(f"<!-- end section {path.stem} -->")[0]
     assert path.with_suffix(".png").is_file()
-    assert all(" | ".join(row) in section for row in told["table"]["rows"])
-    assert told["hardware"]["device"] in section
-    assert told["hardware"]["date"] in section
+    assert all(" | ".join(row) in section for row in written["table"]["rows"])
+    assert written["hardware"]["device"] in section
+    assert written["hardware"]["date"] in section
     kept = len(list((path.parent / "cells").glob("*.json")))
-    assert len(told["cells"]) <= min(kept, told["cells_wanted"])
+    assert len(written["cells"]) <= min(kept, written["cells_wanted"])
     assert "/root" not in text

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from torch import nn
 
+from faults import disk_full
 from fits import FIXED, classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier, storage
 from lqf.errors import LQFError
@@ -202,10 +203,6 @@ def test_an_existing_folder_is_kept_unless_overwritten(model: LQFClassifier, run
     assert [p.name for p in run.parent.iterdir()] == ["run"]
 
 
-def _raise(*_: object, **__: object) -> None:
-    raise OSError("No space left on device")
-
-
 @pytest.mark.parametrize(
     "step", ["storage.save_file", "storage._write_samples", "utils.files.replace_folder", "storage.dump_json"]
 )
@@ -213,7 +210,7 @@ def test_a_write_that_fails_leaves_the_old_model(
     model: LQFClassifier, run: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(f"lqf.{step}", _raise)
+        patch.setattr(f"lqf.{step}", disk_full)
         with pytest.raises(OSError, match="No space left"):
             classifier(solver="head").fit(X, Y).save(run, overwrite=True)
         with pytest.raises(OSError, match="No space left"):

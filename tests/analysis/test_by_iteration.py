@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from closeness import relative
+from dense import ridge_regression
 from fits import FIXED, classifier, convnet, data, pictures
 from lqf import LQFClassifier
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.changed_head import ChangedHead
 from lqf.kernels.ridge import KernelRidge
-from real_refits import Refitted, relative
+from real_refits import Refitted
 
 TOL = 1e-3
 N = 12
@@ -107,9 +109,10 @@ def test_what_if_is_a_refit_on_changed_data() -> None:
     assert relative(answer.outputs - answer.before, refit.outputs(factors, labels) - refit.outputs()) < TOL
 
 
-def test_information_is_sketched_within_its_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_information_is_sketched_within_a_standard_error_that_shrinks_with_the_probes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With the true leave-one-out residuals in place of their estimates, only the probes err."""
-    monkeypatch.setattr("lqf.analysis.by_iteration.PROBES", 64)
     model, x, _ = fitted()
     test = data(3, seed=7)[0]
     dense = model.analyse(x, method="dense")
@@ -117,11 +120,17 @@ def test_information_is_sketched_within_its_standard_error(monkeypatch: pytest.M
     analysis = model.analyse(x)
     assert analysis.information(test).level == "estimated"
     monkeypatch.setattr(analysis.method, "_estimated", lambda _: e_loo)
-    sketched = analysis.information(test)
-    assert sketched.standard_error is not None
-    gap = (sketched.values - exact.values).abs() / sketched.standard_error
-    assert float((gap < 3).double().mean()) > 0.9
-    assert float(torch.corrcoef(torch.stack([sketched.values, exact.values]))[0, 1]) > 0.9
+    errors = []
+    for probes in (16, 256):
+        monkeypatch.setattr("lqf.analysis.leverages.PROBES", probes)
+        sketched = analysis.information(test)
+        assert sketched.standard_error is not None
+        gap = (sketched.values - exact.values).abs() / sketched.standard_error
+        assert float((gap < 3).double().mean()) > 0.9
+        assert float(torch.corrcoef(torch.stack([sketched.values, exact.values]))[0, 1]) > 0.9
+        errors.append(float((sketched.standard_error / exact.values).mean()))
+    assert errors[1] == pytest.approx(errors[0] / 4, rel=0.2)
+    assert float(sketched.values.sum()) == pytest.approx(float(exact.values.sum()), rel=0.05)
 
 
 def test_information_on_the_training_samples_comes_from_the_averaged_kernel() -> None:
@@ -147,6 +156,6 @@ def test_the_head_with_changed_weights_is_the_head_factorised_again() -> None:
         changed = ChangedHead(KernelRidge.from_features(z, s), rows, rho, 0.3)
         t = s.clone()
         t[rows] *= 1 + rho
-        v = torch.linalg.solve(z.T @ (t[:, None] * z) + 0.3 * torch.eye(p, dtype=torch.float64), z.T @ (t[:, None] * y))
+        v = ridge_regression(z, y, t, 0.3)
         torch.testing.assert_close(changed.residual(y, 0.3), y - z @ v, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(z.T @ changed.dual(y, 0.3), v, rtol=1e-9, atol=1e-9)

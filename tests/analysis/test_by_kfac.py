@@ -42,7 +42,7 @@ def test_effects_are_the_removal_formula_with_the_approximate_curvature(n_classe
     assert found.effects.shape == (12, 3, c)
 
 
-def test_what_it_cannot_answer_it_refuses() -> None:
+def test_what_kfac_cannot_answer_is_refused() -> None:
     _, test, analysis = analysed()
     with pytest.raises(LQFError, match="does not answer what-if; use method='dense' or method='pcg'"):
         analysis.what_if(test.numpy(), without=[0])

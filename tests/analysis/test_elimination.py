@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dense import ridge_regression
 from fits import FIXED, classifier, data
 from lqf import LQFError
 from lqf.analysis import elimination
@@ -50,8 +51,7 @@ class Ridge:
 
     def predictions(self, keep: list[int], images: Tensor) -> Tensor:
         z, r, s = (t[keep].flatten(0, 2) for t in (self.z, self.r, self.s))
-        hessian = z.T @ (s[:, None] * z) + MU * torch.eye(z.shape[1], dtype=z.dtype)
-        return images @ torch.linalg.solve(hessian, z.T @ (s[:, None] * r))
+        return images @ ridge_regression(z, r, s, MU)
 
     def greedy(self, units: Units, own: bool, size: int, most: bool) -> list[int]:
         """By a solution without every unit, in every step."""
@@ -156,7 +156,7 @@ def test_of_two_copies_a_summary_keeps_one(solver: str) -> None:
     assert summary.level == ("estimated" if solver == "pcg" else "exact")
 
 
-def test_kfac_does_not_tell() -> None:
+def test_kfac_refuses_to_say_who_leaves() -> None:
     x, y = data(9)
     model = classifier(solver="pcg", loo="none", **FIXED).fit(x, y)
     with pytest.raises(LQFError, match="method='dense' or method='pcg'"):

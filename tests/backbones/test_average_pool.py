@@ -33,7 +33,7 @@ class SqueezeExcite(nn.Module):
         return x * self.fc(self.pool(x)).sigmoid()
 
 
-def test_an_average_inside_the_network_is_not_it() -> None:
+def test_an_average_inside_the_network_is_not_the_last_one() -> None:
     assert find_average_pool(body(before=SqueezeExcite()), X).name == "1"
 
 
@@ -48,7 +48,7 @@ def test_an_average_inside_the_network_is_not_it() -> None:
     ],
     ids=["norm", "linear", "2x2", "max", "none"],
 )
-def test_other_ends_keep_their_own(end: tuple[nn.Module, ...]) -> None:
+def test_networks_with_another_end_have_no_last_average(end: tuple[nn.Module, ...]) -> None:
     assert find_average_pool(body(*end), X) is None
 
 
@@ -57,7 +57,7 @@ def test_vectors_have_no_map() -> None:
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "resnet50"])
-def test_built_in_networks(name: str) -> None:
+def test_the_average_of_built_in_networks_is_found_and_replaced(name: str) -> None:
     backbone = load_backbone(name, weights="random")
     x = torch.randn(1, 3, 64, 64)
     found = find_average_pool(backbone.body, x)
@@ -67,7 +67,7 @@ def test_built_in_networks(name: str) -> None:
 
 @pytest.mark.timm
 @pytest.mark.parametrize("name", ["timm:resnet18", "timm:test_efficientnet", "torchvision:resnet18"])
-def test_library_networks(name: str) -> None:
+def test_the_average_of_library_networks_is_found_and_replaced(name: str) -> None:
     backbone = load_backbone(name, weights="random")
     x = torch.randn(1, 3, 64, 64)
     found = find_average_pool(backbone.body, x)
@@ -77,7 +77,7 @@ def test_library_networks(name: str) -> None:
 
 @pytest.mark.timm
 @pytest.mark.parametrize(("name", "size"), [("timm:convnext_atto", 64), ("timm:vit_tiny_patch16_224", 224)])
-def test_library_networks_with_another_end(name: str, size: int) -> None:
+def test_library_networks_with_another_end_have_no_last_average(name: str, size: int) -> None:
     backbone = load_backbone(name, weights="random")
     assert find_average_pool(backbone.body, torch.randn(1, 3, size, size)) is None
 

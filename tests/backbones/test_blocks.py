@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx, nn
 
+from adjoint import assert_adjoint
 from lqf.backbones.activations import make_leaky
 from lqf.backbones.blocks import PadSame, Residual, conv_bn, inverted_residual
 
@@ -27,7 +28,11 @@ def test_pad_same_is_tensorflows(kernel, stride):
 
 
 def test_pad_same_takes_a_size_per_direction():
-    assert PadSame((3, 5), (2, 1))(torch.zeros(1, 1, 8, 8)).shape == (1, 1, 9, 12)
+    x = torch.randn(1, 1, 8, 8)
+    (top, bottom), (left, right) = tensorflow_padding(8, 3, 2), tensorflow_padding(8, 5, 1)
+    padded = PadSame((3, 5), (2, 1))(x)
+    assert padded.shape == (1, 1, 9, 12)
+    assert torch.equal(padded, F.pad(x, (left, right, top, bottom)))
 
 
 def test_pad_same_needs_a_kernel_at_least_as_large_as_the_stride():
@@ -71,19 +76,13 @@ def small_net() -> nn.Sequential:
 def test_transformations_agree(size):
     """Adjoint identity <u, Jv> = <Jᵀu, v>; samples one by one under vmap; the traced graph at any size."""
     net, x = small_net(), torch.randn(3, 3, size, size, dtype=torch.float64)
-    weights = {n: p.detach() for n, p in net.named_parameters()}
-    v = {n: torch.randn_like(p) for n, p in weights.items()}
-    call = lambda w, x: torch.func.functional_call(net, w, (x,))  # noqa: E731
-    z, jv = torch.func.jvp(lambda w: call(w, x), (weights,), (v,))
-    u = torch.randn_like(z)
-    jtu = torch.func.vjp(lambda w: call(w, x), weights)[1](u)[0]
-    assert float((u * jv).sum()) == pytest.approx(float(sum((jtu[n] * v[n]).sum() for n in v)), rel=1e-12)
-    one_by_one = torch.func.vmap(lambda xi: call(weights, xi[None])[0])(x)
+    z = assert_adjoint(net, x, rel=1e-12)
+    one_by_one = torch.func.vmap(lambda xi: net(xi[None])[0])(x)
     assert torch.allclose(one_by_one, z, rtol=0, atol=1e-12)
     assert torch.allclose(fx.symbolic_trace(net)(x), z, rtol=0, atol=1e-12)
 
 
-def test_compiles_without_graph_breaks():
+def test_blocks_compile_without_graph_breaks():
     net = small_net()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     for size in (13, 16):

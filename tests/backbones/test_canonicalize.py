@@ -7,19 +7,11 @@ import pytest
 import torch
 from torch import nn
 
+from adjoint import assert_adjoint
+from cases import with_statistics
 from lqf.backbones.canonicalize import Attention, canonicalize
 from lqf.fast import FastLinearization
 from lqf.linear.linearize import Linearization
-
-
-def jvp_matches_reverse(net: nn.Module, x: torch.Tensor) -> None:
-    weights = {n: p.detach() for n, p in net.named_parameters()}
-    v = {n: torch.randn_like(p) for n, p in weights.items()}
-    f = lambda w: torch.func.functional_call(net, w, (x,))  # noqa: E731
-    z, jv = torch.func.jvp(f, (weights,), (v,))
-    u = torch.randn_like(z)
-    jtu = torch.func.vjp(f, weights)[1](u)[0]
-    assert float((u * jv).sum()) == pytest.approx(float(sum((jtu[n] * v[n]).sum() for n in v)), rel=1e-9)
 
 
 class SelfAttention(nn.Module):
@@ -41,7 +33,7 @@ def test_attention_equals_torchs(batch_first, bias):
     assert isinstance(net.attention, Attention)
     assert moved["attention.in_proj_weight"] == "attention.in_proj.weight"
     assert torch.allclose(net(x), expected, rtol=0, atol=1e-12)
-    jvp_matches_reverse(net, x)
+    assert_adjoint(net, x, rel=1e-9)
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (6, 5, 5)])
@@ -80,7 +72,7 @@ def test_transformer_encoder_takes_no_fused_path(batch_first):
     canonicalize(net)
     with torch.no_grad():
         assert torch.allclose(net(x), expected, rtol=0, atol=1e-12)
-    jvp_matches_reverse(net, x)
+    assert_adjoint(net, x, rel=1e-9)
 
 
 def test_rewriting_keeps_the_tensors_and_the_random_state():
@@ -142,10 +134,7 @@ def test_cached_attention_biases_depend_on_their_weights():
     ],
 )
 def test_blocks_of_resnets_are_those_that_are_merged(make, merged):
-    net, x = make().double().eval(), torch.randn(2, 3, 64, 64).double()
-    for m in net.modules():  # a normalisation that shows
-        if isinstance(m, nn.BatchNorm2d):
-            m.running_mean.normal_(), m.running_var.uniform_(0.5, 2), m.weight.data.uniform_(0.5, 2)
+    net, x = with_statistics(make().double().eval()), torch.randn(2, 3, 64, 64).double()
     expected, before = net(x), {n: p.clone() for n, p in net.named_parameters()}
     moved = canonicalize(net)
     torch.testing.assert_close(net(x), expected, rtol=1e-10, atol=1e-10)

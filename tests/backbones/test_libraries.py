@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from adjoint import assert_adjoint
 from lqf.backbones import load_backbone
 from lqf.errors import LQFError
 
@@ -125,13 +126,7 @@ def test_library_model_equals_the_librarys(name):
 def test_library_model_has_derivatives_in_forward_mode(name):
     b = load_backbone(name, weights="random")
     net, x = b.body.double(), torch.randn(1, 3, b.size, b.size, dtype=torch.float64)
-    weights = {n: p.detach() for n, p in net.named_parameters()}
-    v = {n: torch.randn_like(p) for n, p in weights.items()}
-    f = lambda w: torch.func.functional_call(net, w, (x,))  # noqa: E731
-    z, jv = torch.func.jvp(f, (weights,), (v,))
-    u = torch.randn_like(z)
-    jtu = torch.func.vjp(f, weights)[1](u)[0]
-    assert float((u * jv).sum()) == pytest.approx(float(sum((jtu[n] * v[n]).sum() for n in v)), rel=1e-8)
+    assert_adjoint(net, x, rel=1e-8)
 
 
 @pytest.mark.timm

@@ -24,7 +24,7 @@ def check_cut(body: nn.Module, stage: str, x: torch.Tensor) -> int:
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_built_in_networks(name):
+def test_cuts_of_built_in_networks(name):
     b = load_backbone(name, weights="random")
     x = torch.randn(2, 3, 40, 40)
     for stage in b.stages:
@@ -35,7 +35,7 @@ def test_built_in_networks(name):
     assert suffix == order[len(order) - len(suffix) :]
 
 
-def test_inside_and_after_the_stages():
+def test_cuts_inside_and_after_the_stages():
     b = load_backbone("mobilenet_v2", weights="random")
     x = torch.randn(2, 3, 40, 40)
     for stage in ("stage3.1", "final.bn", "pool"):
@@ -123,7 +123,7 @@ LIBRARY = ("timm:resnet18", "timm:convnext_atto", "timm:vit_tiny_patch16_224", "
 
 @pytest.mark.timm
 @pytest.mark.parametrize("name", [*LIBRARY, "torchvision:resnet18", "torchvision:mobilenet_v3_small"])
-def test_library_networks(name):
+def test_cuts_of_library_networks(name):
     b = load_backbone(name, weights="random")
     size = b.size if "vit" in name else 64
     x = torch.randn(2, 3, size, size)

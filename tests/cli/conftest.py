@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from PIL import Image
 
+from fits import photos as noise
 from lqf.cli import main
 
 TINY = ["--backbone", "mobilenet_v2", "--weights", "random", "--size", "32", "--device", "cpu"]
 HEAD = [*TINY, "--solver", "head"]
+LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]  # a quick problem
+SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"]
 CLASSES = ("blue", "green", "red")
 
 
@@ -31,13 +31,14 @@ class Called:
 
 
 def paint(folder: Path, per_class: int, seed: int, classes: tuple[str, ...] = CLASSES) -> Path:
-    rng = np.random.default_rng(seed)
-    for k, name in enumerate(classes):
-        (folder / name).mkdir(parents=True)
-        for i in range(per_class):
-            pixels = rng.integers(0, 120, (40, 40, 3)) + 90 * (np.arange(3) == 2 - k % 3)
-            Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
-    return folder
+    """A folder CLASS/*.png of coloured noise."""
+    return noise(folder, per_class, seed=seed, classes=classes)
+
+
+def spoil(good: Path) -> None:
+    """Two files that are no images: `letter.jpg` is text, `cut.png` ends too early."""
+    Path("letter.jpg").write_text("Dear all,")
+    Path("cut.png").write_bytes(good.read_bytes()[:300])
 
 
 def tree(folder: Path) -> set[str]:
@@ -62,9 +63,8 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(_same_start_for_every_test: None) -> None:
-    """Images of 32 pixels leave a second thread nothing to do but wait."""
-    torch.set_num_threads(1)
+def _quick(one_thread: None) -> None:
+    """Every command on one thread."""
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """The command line itself: help, version, JSON, warnings, signals; and the small commands."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
 from lqf.utils.json_values import json_values
 from lqf.utils.progress import terminal_progress
 from lqf.utils.text import duration, shortened
+from processes import python
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in (*COMMANDS, *installed_commands()))], ids=str)
@@ -35,21 +33,18 @@ def test_help_and_version_do_not_wait_for_torch():
         "codes = [main(['--help']), main(['--version']), main(['fit', '--help']), main(['fit'])]; "
         "sys.exit(codes != [0, 0, 0, 2] or any(m in sys.modules for m in ('torch', 'numpy', 'PIL', 'rich')))"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert f"lqf {lqf.__version__}\n" in done.stdout
 
 
 def test_python_m_lqf_is_lqf():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "lqf", "backbones", "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = python("-m", "lqf", "backbones", "--json")
     assert done.returncode == 0, done.stderr
     assert {b["name"] for b in json.loads(done.stdout)["backbones"]} >= {"efficientnet_lite0", "timm:NAME"}
 
 
-def test_without_a_command_it_explains_itself(lqf):
+def test_lqf_without_a_command_explains_itself(lqf):
     called = lqf()
     assert called.code == 2
     assert "commands:" in called.err

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import HEAD, TINY, paint, tree
+from faults import forbid_listing
 
 
 def _empty(photos: Path) -> None:
@@ -70,14 +71,7 @@ def test_bad_training_folder(lqf, photos, name):
 
 
 def test_unreadable_folder(lqf, photos, monkeypatch):
-    scandir = os.scandir
-
-    def forbidden(path):
-        if Path(path).name == "red":  # chmod 0 would not stop root, as whom tests often run
-            raise PermissionError(13, "Permission denied")
-        return scandir(path)
-
-    monkeypatch.setattr("os.scandir", forbidden)
+    forbid_listing(monkeypatch, "red")
     called = lqf("fit", photos / "train", "-o", "run", *HEAD)
     assert called.code == 2
     assert "red` cannot be listed: Permission denied" in called.err
@@ -131,7 +125,7 @@ def test_bad_output(lqf, photos):
     assert "inside the training folder" in called.err
 
 
-def test_errors_are_objects_too(lqf, photos):
+def test_errors_are_json_objects_on_request(lqf, photos):
     for words in (["fit", "nowhere", "-o", "run"], ["fit"], ["frobnicate"], [], ["evaluate", "nowhere", "there"]):
         called = lqf(*words, "--json")
         assert called.code == 2

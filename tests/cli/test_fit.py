@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import json
 import re
 import shutil
 from dataclasses import fields
@@ -11,6 +12,7 @@ from typing import get_args
 import pytest
 
 from cli.conftest import CLASSES, HEAD, TINY, tree
+from faults import disk_full
 from lqf.cli.app import COMMANDS, make_parser
 from lqf.data.preprocess import Views
 from lqf.estimator import LQFClassifier
@@ -39,6 +41,9 @@ def test_mini_batch_solvers_take_their_options(lqf, photos, solver):
     called = lqf("fit", photos / "train", "-o", "run", *TINY, "--solver", solver, *options, "--json")
     assert called.code == 0, called.err
     assert called.json["solver"] == solver
+    settings = json.loads(Path("run/model.json").read_text())["settings"]
+    taken = {"solver": solver, "epochs": 1, "minibatch": 9, "learning_rate": 0.01, "augment": "crop"}
+    assert {name: settings[name] for name in taken} == taken
 
 
 def test_summary_says_the_main_things_and_what_to_type_next(lqf, photos):
@@ -127,16 +132,12 @@ def test_overwrite_replaces_whole_folders_and_only_models(lqf, photos):
 def test_a_failed_fit_leaves_the_old_model(lqf, photos, monkeypatch):
     lqf("fit", photos / "train", "-o", "run", *HEAD)
     before = {path.name: path.read_bytes() for path in Path("run").iterdir()}
-    monkeypatch.setattr("lqf.utils.files.replace_folder", _disk_full)
+    monkeypatch.setattr("lqf.utils.files.replace_folder", disk_full)
     called = lqf("fit", photos / "train", "-o", "run", *HEAD, "--overwrite", "--json")
     assert called.code == 1
     assert "No space left" in called.json["error"]
     assert {path.name: path.read_bytes() for path in Path("run").iterdir()} == before
     assert {path.name for path in Path().iterdir()} == {"run"}
-
-
-def _disk_full(*_: object) -> None:
-    raise OSError(28, "No space left on device")
 
 
 def test_damaged_images_are_listed_and_skipped_or_refused(lqf, photos):

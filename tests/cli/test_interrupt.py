@@ -1,33 +1,14 @@
 """Ctrl-C, SIGTERM and kill -9 during a solve: what was checkpointed is kept, and --resume reaches the same optimum."""
 
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cli.conftest import TINY
+from cli.conftest import SOLVE
+from faults import ctrl_c, interrupt
 from lqf.solvers.schur import SchurComplement
-
-LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]  # a quick problem
-SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"]
-
-
-def _interrupt(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], None]:
-    """Ctrl-C during product number ``after`` + 1; returns the way back."""
-    plain, calls = SchurComplement.product, []
-
-    def product(self, *args, **kwargs):
-        calls.append(1)
-        if len(calls) > after:
-            raise KeyboardInterrupt
-        return plain(self, *args, **kwargs)
-
-    monkeypatch.setattr(SchurComplement, "product", product)
-    return lambda: monkeypatch.setattr(SchurComplement, "product", plain)
+from processes import python
 
 
 def _scores(lqf, photos) -> list[float]:
@@ -40,14 +21,14 @@ def test_resumed_equals_uninterrupted(lqf, photos, monkeypatch, preconditioner):
     command = ["fit", photos / "train", "-o", "run", *SOLVE, "--preconditioner", preconditioner]
     assert lqf(*command).code == 0
     expected = _scores(lqf, photos)
-    restore = _interrupt(monkeypatch, after=3)
-    called = lqf(*command, "--overwrite")
+    with monkeypatch.context() as patch:
+        interrupt(patch, SchurComplement, "product", at=4)
+        called = lqf(*command, "--overwrite")
     assert called.code == 130
     assert called.out == ""
     assert "kept in `run.checkpoint`" in called.err
     assert called.err.rstrip().endswith("--overwrite --resume")  # the command to type
     assert _scores(lqf, photos) == expected  # the old model is still there
-    restore()
     called = lqf(*command, "--overwrite", "--resume", "--json")
     assert called.code == 0, called.err
     assert "resuming" in called.err
@@ -58,9 +39,9 @@ def test_resumed_equals_uninterrupted(lqf, photos, monkeypatch, preconditioner):
 
 def test_a_checkpoint_of_another_problem_is_refused_and_without_resume_replaced(lqf, photos, monkeypatch):
     command = ["fit", photos / "train", "-o", "run", *SOLVE, "--preconditioner", "none"]
-    restore = _interrupt(monkeypatch, after=2)
-    assert lqf(*command, "--json").json["error"].startswith("interrupted; what was solved so far is kept")
-    restore()
+    with monkeypatch.context() as patch:
+        interrupt(patch, SchurComplement, "product", at=3)
+        assert lqf(*command, "--json").json["error"].startswith("interrupted; what was solved so far is kept")
     called = lqf(*command, "--resume", "--seed", 7)
     assert called.code == 2
     assert "other data or settings" in called.err
@@ -72,16 +53,12 @@ def test_a_checkpoint_of_another_problem_is_refused_and_without_resume_replaced(
 
 
 def test_interrupted_before_the_first_checkpoint(lqf, photos, monkeypatch):
-    monkeypatch.setattr("lqf.fitting.encoder.Encoder.features", _ctrl_c)
+    monkeypatch.setattr("lqf.fitting.encoder.Encoder.features", ctrl_c)
     called = lqf("fit", photos / "train", "-o", "run", *SOLVE, "--resume")
     assert called.code == 130
     assert "there is no checkpoint `run.checkpoint`" in called.err
     assert "interrupted before the first checkpoint" in called.err
     assert not any(Path().iterdir())
-
-
-def _ctrl_c(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
 
 
 SUICIDE = """
@@ -104,7 +81,7 @@ sys.exit(main(sys.argv[2:]))
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_process_continues(lqf, photos, number):
     fit = ["fit", str(photos / "train"), "-o", "run", *SOLVE, "--json"]
-    killed = _python("-c", SUICIDE, str(int(number)), *fit)
+    killed = python("-c", SUICIDE, str(int(number)), *fit)
     assert killed.returncode == (-9 if number == signal.SIGKILL else 130), killed.stderr
     assert {path.name for path in Path().iterdir()} == {"run.checkpoint"}
     called = lqf(*fit, "--resume")
@@ -112,8 +89,3 @@ def test_a_killed_process_continues(lqf, photos, number):
     assert "resuming" in called.err
     assert called.json["converged"]
     assert {path.name for path in Path().iterdir()} == {"run"}
-
-
-def _python(*words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, timeout=200)

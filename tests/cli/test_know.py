@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cli.conftest import CLASSES, HEAD, tree
+from cli.conftest import CLASSES, HEAD, spoil, tree
 from lqf import LQFClassifier
 from lqf.cli import main
 
@@ -202,8 +202,7 @@ BAD = {
 @pytest.mark.parametrize("words", BAD)
 def test_bad_input_is_one_sentence_and_nothing_is_written(lqf, run, photos, words):
     good = photos / "test" / "red" / "0.png"
-    Path("letter.jpg").write_text("Dear all,")
-    Path("cut.png").write_bytes(good.read_bytes()[:300])
+    spoil(good)
     before = tree(Path())
     command, *rest = [str(good) if w == "IMAGE" else w for w in words.split()]
     called = lqf(command, run, *rest)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.conftest import CLASSES
+from cli.conftest import CLASSES, spoil
 from lqf import LQFClassifier
 from lqf.cli import evaluate
 from lqf.evaluation.metrics import measure
@@ -87,8 +87,7 @@ def test_predict_prints_one_line_per_image(lqf, run, photos):
 
 def test_a_named_file_that_is_no_image_is_refused(lqf, run, photos):
     good = photos / "test" / "red" / "0.png"
-    Path("letter.jpg").write_text("Dear all,")
-    Path("cut.png").write_bytes(good.read_bytes()[:300])
+    spoil(good)
     for bad in ("letter.jpg", "cut.png", "absent.png"):
         called = lqf("predict", run, good, bad)
         assert called.code == 2

@@ -1,12 +1,13 @@
 """Pictures and folders for the data tests."""
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from recorder import Recorder
 
 
 def smooth_picture(seed: int = 0, size: tuple[int, int] = (40, 30)) -> Image.Image:
@@ -43,30 +44,6 @@ def tree(tmp_path: Path) -> Callable[..., Path]:
 def flowers(tree: Callable[..., Path]) -> Path:
     """Two classes of three pictures."""
     return tree({f"{c}/{i}.png": 10 * k + i for k, c in enumerate(("rose", "tulip")) for i in range(3)})
-
-
-class Recorder:
-    """A `Progress` that remembers what it was given."""
-
-    def __init__(self) -> None:
-        self.stages: list[tuple[str, int | None, int]] = []
-        self.said: list[str] = []
-
-    @contextmanager
-    def stage(self, name, total=None, unit=""):
-        counter = _Counter()
-        yield counter
-        self.stages.append((name, total, counter.n))
-
-    def say(self, sentence: str) -> None:
-        self.said.append(sentence)
-
-
-class _Counter:
-    n = 0
-
-    def advance(self, n: int = 1, **info: float | str) -> None:
-        self.n += n
 
 
 @pytest.fixture

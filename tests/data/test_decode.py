@@ -8,8 +8,9 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
+from lqf.data import Preprocess, load_samples, open_images
 from lqf.data.decode import Unreadable, is_image, sha256, to_image
 
 W, H = 7, 5
@@ -71,13 +72,13 @@ def test_exif_orientation_of_a_jpeg(picture, orientation):
     assert np.abs(out.astype(int) - upright).max() <= 6
 
 
-def test_the_reference_orientations_agree_with_pillow(noise):
-    from PIL import ImageOps
-
-    for orientation, store in STORED.items():
-        stored = Image.fromarray(np.ascontiguousarray(store(noise)))
-        stored.getexif()[0x0112] = orientation
-        np.testing.assert_array_equal(np.asarray(ImageOps.exif_transpose(stored)), noise)
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_what_pillow_makes_of_it(noise, orientation):
+    stored = Image.fromarray(np.ascontiguousarray(STORED[orientation](noise)))
+    stored.getexif()[0x0112] = orientation
+    upright = np.asarray(ImageOps.exif_transpose(stored))
+    np.testing.assert_array_equal(rgb(encoded(stored, "PNG", exif=stored.getexif())), upright)
+    np.testing.assert_array_equal(upright, noise)
 
 
 def test_orientation_survives_a_change_of_mode(grey):
@@ -225,9 +226,15 @@ def test_float_tiff_with_nan_or_infinity(bad):
         to_image(raw)
 
 
-def test_the_extension_is_no_proof(noise):
-    for format in ("PNG", "BMP", "TIFF", "GIF"):
-        assert rgb(encoded(Image.fromarray(noise), format)).shape == (H, W, 3)
+def test_the_extension_is_no_proof(noise, tree):
+    formats = ("PNG", "BMP", "TIFF", "GIF")
+    raw = {f: encoded(Image.fromarray(noise), f) for f in formats}
+    for f in formats:
+        np.testing.assert_array_equal(rgb(raw[f]), noise)
+    images = open_images(load_samples(tree({f"a/{f}.jpg": raw[f] for f in formats})), Preprocess(8))
+    assert not images.skipped
+    expected = open_images(load_samples(noise[None]), Preprocess(8)).batch([0])
+    assert torch.equal(images.batch(range(4)), expected.expand(4, -1, -1, -1))
 
 
 def test_first_frame_of_an_animation():

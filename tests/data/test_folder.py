@@ -2,10 +2,10 @@
 
 import os
 import unicodedata
-from pathlib import Path
 
 import pytest
 
+from faults import forbid_listing
 from lqf.data import Preprocess, check_trainable, load_samples, open_images
 from lqf.errors import LQFError
 
@@ -124,14 +124,7 @@ def test_a_file_in_place_of_a_folder(tree):
 
 
 def test_a_folder_that_cannot_be_listed(flowers, monkeypatch):
-    scandir = os.scandir
-
-    def refuse(path):
-        if Path(path).name == "rose":
-            raise PermissionError(13, "Permission denied")
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    forbid_listing(monkeypatch, "rose")
     with pytest.raises(LQFError, match=r"rose` cannot be listed: Permission denied"):
         load_samples(flowers)
 

@@ -300,7 +300,7 @@ class TestProgressAndThreads:
 
 
 class TestMemory:
-    def test_this_machine(self):
+    def test_this_machine_has_memory_and_cores(self):
         assert 1 << 20 < available_ram() < 1 << 50
         assert cores() >= 1
 
@@ -327,7 +327,7 @@ class TestMemory:
             monkeypatch.setattr("lqf.runtime.memory._cgroup", lambda container=container: container)
             assert available_ram() == free
 
-    def test_version_1(self, tmp_path):
+    def test_limits_of_cgroups_of_version_1_count(self, tmp_path):
         own = tmp_path / "self"
         own.write_text("3:cpu:/x\n5:memory:/job\n")
         here = tmp_path / "memory" / "job"

@@ -205,7 +205,7 @@ class TestDatasets:
         samples = load_samples([(p, i % 2) for i, p in enumerate(pixels)])
         assert samples.labels.tolist() == [0, 1] * 3
 
-    def test_labels_given_beside_it(self, pixels):
+    def test_labels_given_beside_a_data_set(self, pixels):
         assert load_samples(Pairs(pixels, [None] * 6), list("ababab")).classes == ("a", "b")
 
     def test_what_does_not_fit_in_memory_is_read_again(self, pixels, monkeypatch):
@@ -392,14 +392,14 @@ class TestLimit:
         assert few.counts.tolist() == [30, 20]
         assert list(few.ids) == sorted(few.ids, key=int)
 
-    def test_it_is_a_random_choice(self, many):
+    def test_the_choice_is_random(self, many):
         hits = np.zeros(60)
         for seed in range(200):
             hits[[int(i) for i in load_samples(many, limit_per_class=10, seed=seed).ids]] += 1
         assert 20 < hits[:40].min()  # 50 expected, standard deviation 6
         assert hits[:40].max() < 80
 
-    def test_the_same_from_disk(self, flowers):
+    def test_a_seed_chooses_the_same_files_again(self, flowers):
         ids = load_samples(flowers, limit_per_class=2, seed=3).ids
         assert len(ids) == 4
         assert load_samples(flowers, limit_per_class=2, seed=3).ids == ids
@@ -445,7 +445,7 @@ class TestTable:
         with pytest.raises(LQFError):
             load_samples(flowers).select(index)
 
-    def test_nobody_can_change_it(self, pixels):
+    def test_nobody_can_change_a_table(self, pixels):
         y = np.array([0, 1] * 3)
         samples = load_samples(pixels, y)
         y[:] = 0
@@ -454,7 +454,7 @@ class TestTable:
             with pytest.raises(ValueError, match="read-only"):
                 column[0] = 1
 
-    def test_samples_again(self, pixels):
+    def test_samples_can_be_loaded_again(self, pixels):
         samples = load_samples(pixels, [10, 9, 10, 9, 10, 9])
         again = load_samples(samples)
         assert (again.ids, again.classes, again.labels.tolist()) == (

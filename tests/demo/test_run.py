@@ -12,12 +12,8 @@ from lqf.demo import run_demo, show
 from lqf.demo.folder import check_output, output_folder
 
 pytest.importorskip("jinja2")
+pytestmark = pytest.mark.usefixtures("one_thread")
 needs_cells = pytest.mark.skipif(find_spec("elpv_dataset") is None, reason="needs elpv-dataset")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)  # so few cells are not worth a second thread, and far slower where it has to wait for one
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def test_a_known_temperature_is_recovered(beta: float, n_classes: int) -> None:
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
-def test_it_is_the_minimum_of_the_loss_it_returns(n_classes: int) -> None:
+def test_the_temperature_minimises_the_loss_that_is_returned(n_classes: int) -> None:
     f, labels = drawn(0.3, n_classes, n=200)
     beta, loss = fit_temperature(f, labels)
     assert loss == log_loss(f, labels, beta)

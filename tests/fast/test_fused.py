@@ -4,28 +4,22 @@ import pytest
 import torch
 from torch import nn
 
-from cases import every_network, images, network
-from lqf.backbones import load_backbone
+from cases import built_in, every_network, images, network
+from closeness import ROUNDING, relative
 from lqf.fast.fused import FusedLinearization
 from lqf.linear.linearize import Linearization
-
-TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.6, torch.float16: 0.1}
-
-
-def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float((a - b).norm() / b.norm())
 
 
 @every_network
 @pytest.mark.parametrize("merges", [False, True])
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 def test_both_products_agree(name: str, dtype: torch.dtype, merges: bool) -> None:
     exact = Linearization(network(name))
     fast = FusedLinearization(exact, dtype, images(2), merges=merges)
     x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
     (dz, pulled), expected = (body.fused(x, v, lambda z, dz: dz - z) for body in (fast, exact))
-    assert relative(dz, expected[0]) < TYPES[dtype]
-    assert relative(pulled, expected[1]) < 2 * TYPES[dtype]
+    assert relative(dz, expected[0]) < ROUNDING[dtype]
+    assert relative(pulled, expected[1]) < ROUNDING[dtype]
     assert dz.dtype == pulled.dtype == torch.float64
     assert not dz.requires_grad
     assert not pulled.requires_grad
@@ -33,8 +27,7 @@ def test_both_products_agree(name: str, dtype: torch.dtype, merges: bool) -> Non
 
 @pytest.mark.parametrize("name", ["resnet50", "efficientnet_lite0"])
 def test_merged_passes_of_the_built_in_networks_are_exact(name: str) -> None:
-    exact = Linearization(load_backbone(name, weights="random").body.double())
-    x, v = torch.randn(2, 3, 64, 64).double(), 1e-2 * torch.randn(exact.size).double()
+    exact, x, v = built_in(name)
     fast = FusedLinearization(exact, torch.float64, x, merges=True)
     assert fast.merged > 0
     got, expected = (body.fused(x, v, lambda z, dz: z + dz) for body in (fast, exact))

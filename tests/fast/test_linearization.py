@@ -4,19 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from cases import every_network, images, network
-from lqf.backbones import load_backbone
+from cases import built_in, every_network, images, network
+from closeness import ROUNDING, assert_same_products, relative
 from lqf.fast import FastLinearization
 from lqf.fast.capture import Captured, merge_equal
 from lqf.fast.ops.pointwise import as_products
 from lqf.fast.tangents import Tangents
 from lqf.linear.linearize import Linearization
-
-TYPES = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 0.3, torch.float16: 0.05}
-
-
-def relative(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float((a - b).norm() / b.norm())
 
 
 def pair(name: str, dtype: torch.dtype, **kwargs: object) -> tuple[Linearization, FastLinearization]:
@@ -25,18 +19,18 @@ def pair(name: str, dtype: torch.dtype, **kwargs: object) -> tuple[Linearization
 
 
 @every_network
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 def test_products_agree(name: str, dtype: torch.dtype) -> None:
     exact, fast = pair(name, dtype)
     x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
     z, dz = exact.jvp(x, v)
     u = torch.randn_like(dz)
-    assert relative(fast.value(x), z) < TYPES[dtype]
-    assert relative(fast.jvp(x, v)[1], dz) < TYPES[dtype]
-    assert relative(fast.vjp(x, u), exact.vjp(x, u)) < TYPES[dtype]
-    assert relative(fast.value_and_vjp(x, lambda z: z)[1], exact.value_and_vjp(x, lambda z: z)[1]) < TYPES[dtype]
+    assert relative(fast.value(x), z) < ROUNDING[dtype]
+    assert relative(fast.jvp(x, v)[1], dz) < ROUNDING[dtype]
+    assert relative(fast.vjp(x, u), exact.vjp(x, u)) < ROUNDING[dtype]
+    assert relative(fast.value_and_vjp(x, lambda z: z)[1], exact.value_and_vjp(x, lambda z: z)[1]) < ROUNDING[dtype]
     both = fast.fused(x, v, lambda _, dz: dz), exact.fused(x, v, lambda _, dz: dz)
-    assert relative(both[0][1], both[1][1]) < 2 * TYPES[dtype]
+    assert relative(both[0][1], both[1][1]) < ROUNDING[dtype]
     assert fast.jvp(x, v)[1].dtype == fast.vjp(x, u).dtype == torch.float64
 
 
@@ -46,8 +40,8 @@ def test_float16_is_as_good_at_every_scale(scale: float) -> None:
     x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
     dz = exact.jvp(x, v)[1]
     u = torch.randn_like(dz)
-    assert relative(fast.jvp(x, scale * v)[1], scale * dz) < 0.05
-    assert relative(fast.vjp(x, scale * u), scale * exact.vjp(x, u)) < 0.05
+    assert relative(fast.jvp(x, scale * v)[1], scale * dz) < ROUNDING[torch.float16]
+    assert relative(fast.vjp(x, scale * u), scale * exact.vjp(x, u)) < ROUNDING[torch.float16]
     assert float(fast.jvp(x, 0 * v)[1].abs().max()) == 0
     assert float(fast.vjp(x, 0 * u).abs().max()) == 0
 
@@ -103,14 +97,10 @@ def test_what_cannot_be_compiled_runs_without_it_and_says_so() -> None:
 
 @pytest.mark.parametrize("name", ["resnet50", "efficientnet_lite0"])
 def test_merged_passes_of_the_built_in_networks_are_exact(name: str) -> None:
-    exact = Linearization(load_backbone(name, weights="random").body.double())
-    x, v = torch.randn(2, 3, 64, 64).double(), 1e-2 * torch.randn(exact.size).double()
+    exact, x, v = built_in(name)
     fast = FastLinearization(exact, torch.float64, x, merges=True)
     assert fast.format == torch.channels_last
-    dz = exact.jvp(x, v)[1]
-    torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-9, atol=1e-9 * float(dz.abs().max()))
-    pulled = exact.vjp(x, dz)
-    torch.testing.assert_close(fast.vjp(x, dz), pulled, rtol=1e-9, atol=1e-9 * float(pulled.abs().max()))
+    assert_same_products(fast, exact, x, v, 1e-9)
 
 
 @pytest.mark.parametrize(("stride", "only_tangent_of"), [(1, "both"), (2, "both"), (1, "weight"), (1, "input")])
@@ -122,9 +112,7 @@ def test_pointwise_convolutions_are_products(stride: int, only_tangent_of: str) 
     x, v = torch.randn(2, 3, 9, 9).double(), torch.randn(exact.size).double()
     fast = FastLinearization(exact, torch.float64, x, merges=True)
     assert as_products(fast.module) == (1 if stride == 1 else 0)
-    dz = exact.jvp(x, v)[1]
-    torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-10, atol=1e-10)
+    assert_same_products(fast, exact, x, v)
 
 
 def test_where_compilation_fails_the_products_are_still_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,10 +123,8 @@ def test_where_compilation_fails_the_products_are_still_right(monkeypatch: pytes
     said: list[str] = []
     exact, fast = pair("convnet", torch.float64, compiled=True, say=said.append)
     x, v = images(6), torch.randn(exact.size, dtype=torch.float64)
-    dz = exact.jvp(x, v)[1]
     for _ in range(2):
-        torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-9, atol=1e-10)
+        assert_same_products(fast, exact, x, v)
     assert said == ["compilation failed (no compiler); continuing without it"] * 2
 
 

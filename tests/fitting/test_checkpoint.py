@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from faults import disk_full, interrupt
 from fits import FIXED, classifier, data
 from lqf import LQFClassifier
 from lqf.errors import LQFError
@@ -41,7 +42,7 @@ def test_without_a_file_there_is_nothing_to_resume(tmp_path: Path) -> None:
     assert not kept(tmp_path).path.parent.exists()  # looking for it makes nothing
 
 
-def test_it_is_written_only_now_and_then_unless_forced(tmp_path: Path) -> None:
+def test_a_checkpoint_is_written_only_now_and_then_unless_forced(tmp_path: Path) -> None:
     slow, eager = kept(tmp_path, every=1e6), kept(tmp_path, every=0.0)
     slow.save({"x": torch.zeros(1)}, {"at": 1})
     assert not slow.path.exists()
@@ -80,13 +81,15 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         mine.load()
 
 
-def test_a_write_that_fails_leaves_the_old_one_and_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_checkpoint_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = kept(tmp_path)
     mine.save({"x": torch.ones(3)}, {"at": 1}, force=True)
 
     def half(_: object, path: Path, **__: object) -> None:
         path.write_bytes(b"half")
-        raise OSError("No space left on device")
+        disk_full()
 
     monkeypatch.setattr(checkpoint, "save_file", half)
     with pytest.raises(OSError, match="No space left"):
@@ -109,20 +112,6 @@ def pcg(**params: object) -> LQFClassifier:
 
 def stochastic(solver: str) -> LQFClassifier:
     return classifier(solver=solver, epochs=6, minibatch=5, **FIXED)
-
-
-def interrupt(monkeypatch: pytest.MonkeyPatch, owner: type, method: str, at: int) -> list[int]:
-    """Ctrl-C during call number ``at`` of a method; returns the list of calls."""
-    plain, calls = getattr(owner, method), []
-
-    def counting(self: object, *args: object) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return plain(self, *args)
-
-    monkeypatch.setattr(owner, method, counting)
-    return calls
 
 
 @pytest.mark.parametrize("params", [{}, {"preconditioner": "none"}, {"form": "w0"}, {"body_weight_decay": "auto"}])
@@ -211,9 +200,8 @@ def test_sgd_and_adam_resume_bit_for_bit(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "fit.checkpoint"
     expected = stochastic(solver).fit(X, Y).decision_function(NEW)
     with monkeypatch.context() as patch:
-        interrupt(
-            patch, QuadraticProblem, "batch_negative_gradient", at=18
-        )  # five batches per epoch: inside the fourth
+        # five batches per epoch: inside the fourth
+        interrupt(patch, QuadraticProblem, "batch_negative_gradient", at=18)
         with pytest.raises(KeyboardInterrupt):
             stochastic(solver).fit(X, Y, checkpoint=file)
     calls = interrupt(monkeypatch, QuadraticProblem, "batch_negative_gradient", at=0)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dense import ridge_regression
 from fits import classifier
 from lqf.fitting.folds import stratified_folds
 from lqf.fitting.point import BLIND, HEAVY, SEVERAL, crossfit_point, make_point, probe_point, random_point
@@ -30,10 +31,9 @@ def folds_of(labels: Tensor) -> Tensor:
     return stratified_folds(torch.arange(len(labels)), labels)
 
 
-def normal_equations(h: Head, keep: Tensor, mu: float) -> Tensor:
+def head_of(h: Head, keep: Tensor, mu: float) -> Tensor:
     """(C, p+1) from the rows in ``keep``."""
-    z, r, s = with_one(h.features)[keep], h.residual[keep], h.weights[keep, None]
-    return torch.linalg.solve(z.T @ (s * z) + mu * torch.eye(P + 1).double(), z.T @ (s * r)).T
+    return ridge_regression(with_one(h.features)[keep], h.residual[keep], h.weights[keep], mu).T
 
 
 def test_random_is_blind_to_the_labels() -> None:
@@ -53,7 +53,7 @@ def test_random_has_the_scale_of_a_new_layer() -> None:
 def test_probe_is_the_closed_form_head_of_all_rows() -> None:
     h = head(weights=torch.rand(N, dtype=torch.float64) + 0.5)
     point = probe_point(h, MU)
-    torch.testing.assert_close(point.heads[0], normal_equations(h, torch.ones(N, dtype=bool), MU))
+    torch.testing.assert_close(point.heads[0], head_of(h, torch.ones(N, dtype=bool), MU))
     assert point.fold.tolist() == [0] * N
 
 
@@ -64,7 +64,7 @@ def test_crossfit_is_the_closed_form_head_of_the_other_folds() -> None:
     for k, made in enumerate(point.heads):
         keep = point.fold != k
         share = float(h.weights[keep].sum() / h.weights.sum())  # so that λ = μ/Σs stays
-        torch.testing.assert_close(made, normal_equations(h, keep, MU * share))
+        torch.testing.assert_close(made, head_of(h, keep, MU * share))
 
 
 @pytest.mark.parametrize("kind", ["crossfit", "means", "several"])
@@ -82,7 +82,7 @@ def test_crossfitted_heads_have_not_seen_their_fold(kind: str) -> None:
 def test_heavy_is_the_closed_form_head_under_a_stronger_ridge() -> None:
     h = head(weights=torch.rand(N, dtype=torch.float64) + 0.5)
     point = make_point("heavy", h, MU, folds_of(LABELS))
-    torch.testing.assert_close(point.heads[0], normal_equations(h, torch.ones(N, dtype=bool), HEAVY * MU))
+    torch.testing.assert_close(point.heads[0], head_of(h, torch.ones(N, dtype=bool), HEAVY * MU))
     assert (point.kind, len(point.heads)) == ("heavy", 1)
 
 
@@ -127,14 +127,23 @@ def test_several_is_a_mean_of_heads_of_halves() -> None:
             half = rows[stratified_folds(groups[rows], labels[rows], folds=2, seed=2 * SEVERAL + draw) == 0]
             keep = torch.zeros(N, dtype=bool)
             keep[half] = True
-            expected[k] += normal_equations(h, keep, MU * len(half) / N) / SEVERAL
+            expected[k] += head_of(h, keep, MU * len(half) / N) / SEVERAL
     torch.testing.assert_close(point.heads, expected)
     assert not torch.equal(point.heads, make_point("several", h, MU, fold, seed=3).heads)
 
 
 @pytest.mark.parametrize("kind", ["crossfit", "means", "several"])
 def test_one_fold_is_fitted_on_itself(kind: str) -> None:
-    assert make_point(kind, head(), MU, torch.zeros(N, dtype=torch.long)).heads.shape == (1, C, P + 1)
+    """Its head is the one that these rows make for any other fold."""
+    h = head()
+    alone = make_point(kind, h, MU, torch.zeros(N, dtype=torch.long)).heads
+    assert alone.shape == (1, C, P + 1)
+    z, r = torch.cat([h.features, features(1)[:6]]), torch.cat([h.residual, h.residual[:6]])
+    more = Head.of(z, r, torch.ones(N + 6, dtype=torch.float64), torch.arange(N + 6))
+    fold = (torch.arange(N + 6) >= N).long()
+    torch.testing.assert_close(alone[0], make_point(kind, more, MU * (N + 6) / N, fold).heads[1])
+    if kind == "crossfit":
+        torch.testing.assert_close(alone[0], head_of(h, torch.ones(N, dtype=bool), MU))
 
 
 def test_a_duplicate_in_the_same_group_equals_weight_two() -> None:

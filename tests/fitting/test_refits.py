@@ -1,17 +1,18 @@
 """Out-of-sample outputs by refits: no label of a fold reaches its own predictions; they are those of real refits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from dense import optimum
-from fits import FIXED, classifier, data
+from fits import FIXED, brute_outputs, classifier, convnet, data, pictures, reopened
 from lqf.fast import FastLinearization
 from lqf.fitting.folds import stratified_folds
-from lqf.fitting.point import Point, crossfit_point
+from lqf.fitting.point import crossfit_point
 from lqf.fitting.refits import Refits, folds_needed
-from lqf.kernels.tangent import subproblem
-from lqf.linear.model import with_one
 from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.solvers import Head
 from problems import features, problem
@@ -29,24 +30,54 @@ def refits(p: QuadraticProblem, head: Head, monkeypatch: pytest.MonkeyPatch, pro
     return Refits(p, head, lambda part, fold: crossfit_point(part, 3.0, fold), None)
 
 
-def test_they_are_the_predictions_of_the_optimum_without_the_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_dense_matrices(p: QuadraticProblem, fold: Tensor, groups: Tensor, mu: float) -> Tensor:
+    """(n, C) outputs of every row from the optimum without its fold, around the point of the other folds' heads."""
+    out, z = torch.zeros_like(p.targets), features(p)
+    for k in range(int(fold.max()) + 1):
+        keep = (fold != k).nonzero()[:, 0]
+        head = Head.of(z[keep], p.initial_residual(z)[keep], p.weights[keep], groups[keep])
+        point = crossfit_point(head, mu, torch.unique(fold[keep], return_inverse=True)[1])
+        own = torch.zeros_like(p.fold)
+        own[keep] = point.fold
+        part = replace(p, model=replace(p.model, heads=point.heads), fold=own)
+        out[fold == k] = brute_outputs(part, optimum(part, keep), p.inputs.fetch((fold == k).nonzero()[:, 0]))
+    return out
+
+
+def test_outputs_are_those_of_the_optimum_without_the_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     p, head = whole()
     fold = stratified_folds(torch.arange(18), LABELS, folds=3)
+    expected = by_dense_matrices(p, fold, torch.arange(18), 3.0)
     outputs = refits(p, head, monkeypatch).outputs(fold)
     for k in range(3):
-        keep = (fold != k).nonzero()[:, 0]
-        part = subproblem(p, keep)
-        z = features(part)
-        sub = Head.of(z, part.initial_residual(z), part.weights, torch.arange(len(keep)))
-        numbers = torch.unique(fold[keep], return_inverse=True)[1]
-        point: Point = crossfit_point(sub, 3.0, numbers)
-        model = type(p.model)(p.model.body, point.heads, False, p.model.constant)
-        best = optimum(QuadraticProblem(model, part.inputs, part.targets, part.weights, point.fold, p.ridge))
-        x = p.inputs.fetch((fold == k).nonzero()[:, 0])
-        v, body = model.split(best)
-        z, dz = p.model.body.jvp(x, body)
-        expected = p.model.constant + with_one(z) @ v.T + dz @ point.heads.mean(0)[:, :-1].T
-        torch.testing.assert_close(outputs[fold == k], expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(outputs[fold == k], expected[fold == k], rtol=1e-5, atol=1e-5)
+
+
+GROUPS = np.arange(12) // 6 * 3 + np.arange(12) % 3
+"""Two groups of two samples in each of three classes."""
+
+
+@pytest.mark.parametrize(
+    ("views", "groups", "folds"),
+    [("flip", None, 4), ("none", GROUPS, 2), ("flip", GROUPS, 2)],
+    ids=["views", "groups", "views and groups"],
+)
+def test_all_views_of_a_sample_and_whole_groups_leave_with_their_fold(
+    views: str, groups: np.ndarray | None, folds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lqf.fitting.refits.REFIT_PRODUCTS", 400)
+    x, y = pictures(12, side=12)
+    s = np.random.default_rng(0).uniform(0.5, 2, 12)
+    model = classifier(backbone=convnet(), size=8, views=views, solver="pcg", loo="folds", **FIXED)
+    loo = model.fit(x, y, s, groups=groups).leave_one_out()
+    assert loo.note == f"by refits without each of {folds} folds"
+    training = reopened(model, x, y, s, groups)
+    v, fold = training.data.n_views, training.data.folds
+    together = torch.arange(12) if groups is None else torch.tensor(groups)
+    for g in together.unique():
+        assert len(fold.view(12, v)[together == g].unique()) == 1
+    rows = by_dense_matrices(training.quadratic, fold, training.data.groups, training.head_fit.choice.mu)
+    torch.testing.assert_close(loo.outputs, rows.view(12, v, 3).mean(1), rtol=1e-6, atol=1e-6)
 
 
 def test_rows_without_weight_are_rows_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +121,7 @@ def test_enough_samples_need_not_all_be_refitted(monkeypatch: pytest.MonkeyPatch
     assert np.isfinite(some.predict_proba(x)).all()
 
 
-def test_a_fit_by_pcg_reports_them() -> None:
+def test_a_fit_by_pcg_reports_refits_without_folds() -> None:
     x, y = data(40)
     model = classifier(solver="pcg", **FIXED).fit(x, y)
     loo = model.leave_one_out()
@@ -111,10 +142,3 @@ def test_noise_is_not_predicted() -> None:
     x, _ = data(60, seed=1)
     y = np.random.default_rng(0).integers(0, 3, 60)
     assert classifier(solver="pcg").fit(x, y).leave_one_out().error > 0.5
-
-
-def test_two_folds_and_views_and_groups() -> None:
-    x, y = data(12)
-    groups = np.arange(12) // 2 * 3 + y  # pairs of a class
-    model = classifier(solver="pcg", **FIXED).fit(x, y, groups=groups)
-    assert model.leave_one_out().outputs.shape[0] == 12

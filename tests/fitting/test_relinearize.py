@@ -1,6 +1,5 @@
 """Moving the linearisation point: each step is what one does by hand, the moved network is saved, nothing flatters."""
 
-import gc
 import weakref
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from collector import no_collector
 from dense import optimum
 from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, outline, pictures, problem_of, reopened
 from lqf import LQFClassifier
@@ -120,11 +120,8 @@ def test_a_step_holds_no_recorded_passes_of_the_one_before(monkeypatch: pytest.M
 
     monkeypatch.setattr(FastLinearization, "__init__", remembered)
     alive = counting_at_every_move(monkeypatch, made)
-    gc.disable()  # what waits for the garbage collector is not free
-    try:
+    with no_collector():
         classifier(**FIXED, solver="pcg", relinearize=2, loo="none").fit(*data())
-    finally:
-        gc.enable()
     assert made
     assert alive == [0, 0]
 
@@ -140,11 +137,8 @@ def test_no_kernels_but_the_present_ones_are_held(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(solve, "exact_kernels", remembered)
     alive = counting_at_every_move(monkeypatch, made)
-    gc.disable()
-    try:
+    with no_collector():
         classifier(**FIXED, relinearize=2, loo="none").fit(X, Y)
-    finally:
-        gc.enable()
     assert alive == [0, 0]
     assert len(made) == 3
 
@@ -265,7 +259,7 @@ def test_fine_tuning_first_is_linearised_where_it_ends() -> None:
     assert both.report_["moved"] == {"epochs": 2, "steps": [1.0]}
 
 
-def test_fine_tuning_changes_what_lies_before_the_linearised_stage_too() -> None:
+def test_fine_tuning_changes_what_lies_before_the_linearised_stage() -> None:
     model = classifier(finetune_first=2, linearize="second", loo="none", **FIXED).fit(X, Y)
     own = dict(model.fitted_.backbone.body.named_parameters())["first.weight"]
     assert not torch.equal(own, network()[1].weight)

@@ -1,6 +1,5 @@
 """The pooling of a fit: chosen by leave-one-out, or as asked for, through the solvers and back from the disk."""
 
-from collections import OrderedDict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fits import FIXED, classifier, convnet, data, pictures
+from fits import FIXED, classifier, convnet, data, pictures, sequential
 from lqf import LQFClassifier
 from lqf.backbones.average_pool import AveragePool
 from lqf.backbones.bilinear_pool import BilinearPool, ChannelMoment
@@ -23,16 +22,15 @@ from lqf.linear.linearize import linearized_body
 
 def network() -> nn.Module:
     """Keeps the pixels' correlations, and is linear: their mean has none of it. Stages `conv` and `deep`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        parts = OrderedDict(
-            conv=nn.Conv2d(3, 6, 1),
-            deep=nn.Conv2d(6, 6, 1),
-            pool=nn.AdaptiveAvgPool2d(1),
-            flat=nn.Flatten(),
-            head=nn.Linear(6, 2),
-        )
-        return nn.Sequential(parts).double()
+    return sequential(
+        lambda: {
+            "conv": nn.Conv2d(3, 6, 1),
+            "deep": nn.Conv2d(6, 6, 1),
+            "pool": nn.AdaptiveAvgPool2d(1),
+            "flat": nn.Flatten(),
+            "head": nn.Linear(6, 2),
+        }
+    )
 
 
 def textures(n: int = 40, side: int = 8, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +59,7 @@ def test_second_order_statistics_choose_bilinear(solver: str) -> None:
     assert model.fitted_.backbone.features == 21
 
 
-def test_merged_layers_as_on_a_gpu_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_layers_as_on_a_gpu_make_the_same_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = pictures(24)
     options = {"backbone": convnet(), "size": 10, "solver": "head", "pool_channels": 3, "dtype": "float64"}
     expected = classifier(**options).fit(x, y).report_["choices"]

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dense import ridge_regression
 from lqf.evaluation.calibration import fit_temperature
 from lqf.fitting.select_ridge import RELATIVE_GRID, Judge, choose_ridge
 from lqf.kernels.ridge import KernelRidge
@@ -63,8 +64,7 @@ def test_the_loss_is_the_calibrated_cross_entropy_of_retraining() -> None:
         outputs = torch.empty_like(t)
         for i in range(N):
             k = torch.arange(N) != i
-            h = z[k].T @ (weights[k, None] * z[k]) + trial.mu * torch.eye(P).double()
-            outputs[i] = z[i] @ torch.linalg.solve(h, z[k].T @ (weights[k, None] * t[k]))
+            outputs[i] = z[i] @ ridge_regression(z[k], t[k], weights[k], trial.mu)
         assert trial.loss == pytest.approx(fit_temperature(outputs, labels, weights)[1], rel=1e-8)
         assert trial.error == pytest.approx(error_rate(outputs, labels, weights))
 

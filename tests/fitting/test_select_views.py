@@ -1,6 +1,5 @@
 """The views of a fit: kept where leave-one-out of whole images gains by them, through the solvers and back."""
 
-from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fits import classifier, data, pictures
+from fits import classifier, data, pictures, sequential
 from lqf import LQFClassifier
 from lqf.data import Preprocess, load_samples, open_images, select_images, with_views
 from lqf.errors import LQFError
@@ -22,16 +21,15 @@ from lqf.solvers.planner import Plan, Rates, plan
 
 def network() -> nn.Module:
     """Sees where something is: small pictures (3, 8, 8) -> 16 features; stages `conv` and `deep`."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        parts = OrderedDict(
-            conv=nn.Conv2d(3, 2, 3),
-            flat=nn.Flatten(),
-            deep=nn.Linear(72, 16),
-            tanh=nn.Tanh(),
-            head=nn.Linear(16, 2),
-        )
-        return nn.Sequential(parts).double()
+    return sequential(
+        lambda: {
+            "conv": nn.Conv2d(3, 2, 3),
+            "flat": nn.Flatten(),
+            "deep": nn.Linear(72, 16),
+            "tanh": nn.Tanh(),
+            "head": nn.Linear(16, 2),
+        }
+    )
 
 
 def marked(n: int = 36, seed: int = 0, *, sided: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +70,7 @@ def test_mirror_images_are_kept_where_they_help(solver: str) -> None:
 
 
 @pytest.mark.parametrize("linearize", ["all", "deep"])
-def test_where_left_and_right_matter_they_are_not(linearize: str) -> None:
+def test_mirror_images_are_left_out_where_left_and_right_matter(linearize: str) -> None:
     x, y = marked(sided=True)
     auto, none = (fitted(x, y, views=v, linearize=linearize) for v in ("auto", "none"))
     entry = the_choice(auto)
@@ -81,11 +79,18 @@ def test_where_left_and_right_matter_they_are_not(linearize: str) -> None:
     np.testing.assert_array_equal(auto.decision_function(x), none.decision_function(x))
 
 
-def test_with_a_frozen_prefix_and_a_reduction() -> None:
+def test_views_are_chosen_with_a_frozen_prefix_and_a_reduction() -> None:
     """The prefix's activations are made again for the views; a reduction is found on the central views."""
     x, y = pictures(16, 2, side=12)
-    parts = OrderedDict(a=nn.Conv2d(3, 6, 3), b=nn.Conv2d(6, 6, 3), pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten())
-    net = nn.Sequential(parts | {"head": nn.Linear(6, 2)}).double()
+    net = sequential(
+        lambda: {
+            "a": nn.Conv2d(3, 6, 3),
+            "b": nn.Conv2d(6, 6, 3),
+            "pool": nn.AdaptiveAvgPool2d(1),
+            "flat": nn.Flatten(),
+            "head": nn.Linear(6, 2),
+        }
+    )
     params = {"backbone": net, "size": 10, "pooling": "bilinear", "pool_channels": 3, "linearize": "b"}
     flip, none = (classifier(views=v, **params).fit(x, y) for v in ("flip", "none"))
     same = [m.fitted_.backbone.body.get_submodule("pool").reduction for m in (flip, none)]
@@ -152,7 +157,7 @@ def test_tensors_and_random_crops_have_no_mirror_images() -> None:
     assert [c["what"] for c in crops.report_["choices"]] == ["weight decay (head)", "weight decay (body)"]
 
 
-def test_only_a_clear_gain_is_worth_it() -> None:
+def test_only_a_clear_gain_is_worth_the_views() -> None:
     def at(loss: float) -> Trial:
         return Trial(1.0, 1.0, loss, 0.1)
 
@@ -162,7 +167,7 @@ def test_only_a_clear_gain_is_worth_it() -> None:
     assert not worth_it(at(float("inf")), at(float("nan")))
 
 
-def test_what_is_too_much_is_not_tried() -> None:
+def test_views_of_too_many_images_are_not_tried() -> None:
     assert reason_against(200, 1280, 4, 1 << 33, False) == ""
     assert "10,000 images" in reason_against(20_000, 32_896, 4, 1 << 40, False)
     assert "memory" in reason_against(4000, 32_896, 4, 1 << 20, True)

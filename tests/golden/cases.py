@@ -6,8 +6,7 @@ Only what a user sees is called, so that the recordings hold whatever is moved i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor
 from fits import convnet, pictures
 from lqf import LQFClassifier
 from lqf.runtime.distributed import joined
+from recorder import Interrupting
 
 N = 22
 FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}
@@ -118,33 +118,6 @@ def answers(case: str, method: str = "auto") -> tuple[dict[str, Any], dict[str, 
     tensors["similarity"] = a.similarity().matrix
     levels_and_notes = {name: [result.level, result.note] for name, result in levels.items()}
     return levels_and_notes, {k: v.contiguous() for k, v in tensors.items()}
-
-
-class Interrupting:
-    """A progress that raises Ctrl-C when a stage called ``name`` has advanced so many times."""
-
-    def __init__(self, name: str, at: int):
-        self.name, self.left = name, at
-
-    @contextmanager
-    def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator[Any]:
-        yield _Stage(self.count if name == self.name else lambda: None)
-
-    def say(self, sentence: str) -> None:
-        pass
-
-    def count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-
-
-class _Stage:
-    def __init__(self, count: Callable[[], None]):
-        self.count = count
-
-    def advance(self, n: int = 1, **info: float | str) -> None:
-        self.count()
 
 
 def resumed(folder: Path, case: str = "pcg", at: int = 5) -> LQFClassifier:

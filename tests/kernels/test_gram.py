@@ -55,7 +55,7 @@ def unknown() -> Linearization:
 
 
 @pytest.mark.parametrize("largest", [1, 30, 100, 10_000])
-def test_weights_without_a_rule_are_cut_too(largest: int) -> None:
+def test_weights_without_a_rule_are_cut_into_pieces(largest: int) -> None:
     body, x = unknown(), images(5)
     tape = Tape(body, x)
     assert len(tape.others) == 4

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dense import ridge_regression
 from lqf.kernels.ridge import KernelRidge
 
 N, C = 9, 2
@@ -15,11 +16,6 @@ def data(p: int) -> tuple[Tensor, Tensor, Tensor]:
     return z, torch.randn(N, C, generator=g, dtype=torch.float64), torch.rand(N, generator=g, dtype=torch.float64) + 0.2
 
 
-def retrain(z: Tensor, r: Tensor, s: Tensor, mu: float) -> Tensor:
-    """(p, C) from the normal equations."""
-    return torch.linalg.solve(z.T @ (s[:, None] * z) + mu * torch.eye(z.shape[1]).to(z), z.T @ (s[:, None] * r))
-
-
 def both(z: Tensor, s: Tensor, groups: Tensor | None = None) -> list[KernelRidge]:
     return [KernelRidge.from_features(z, s, groups), KernelRidge.from_kernel(z @ z.T, s, groups)]
 
@@ -28,8 +24,10 @@ def both(z: Tensor, s: Tensor, groups: Tensor | None = None) -> list[KernelRidge
 @pytest.mark.parametrize("mu", [1e-3, 1.0, 50.0])
 def test_residual_dual_and_loo_equal_retraining(p: int, mu: float) -> None:
     z, r, s = data(p)
-    w = retrain(z, r, s, mu)
-    expected = torch.stack([(r - z @ retrain(*(t[torch.arange(N) != i] for t in (z, r, s)), mu))[i] for i in range(N)])
+    w = ridge_regression(z, r, s, mu)
+    expected = torch.stack(
+        [(r - z @ ridge_regression(*(t[torch.arange(N) != i] for t in (z, r, s)), mu))[i] for i in range(N)]
+    )
     for ridge in both(z, s):
         torch.testing.assert_close(ridge.residual(r, mu), r - z @ w, rtol=1e-9, atol=1e-10)
         torch.testing.assert_close(z.T @ ridge.dual(r, mu), w, rtol=1e-8, atol=1e-9)
@@ -43,7 +41,7 @@ def test_groups_leave_together(p: int) -> None:
     expected = torch.empty_like(r)
     for g in groups.unique():
         out = groups == g
-        expected[out] = (r - z @ retrain(z[~out], r[~out], s[~out], 0.3))[out]
+        expected[out] = (r - z @ ridge_regression(z[~out], r[~out], s[~out], 0.3))[out]
     for ridge in both(z, s, groups):
         torch.testing.assert_close(ridge.loo(r, 0.3), expected, rtol=1e-8, atol=1e-9)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cases import with_statistics
 from dense import jacobian_by_backward as jacobian
 from lqf.backbones import load_backbone
 from lqf.linear.layers import Tape
@@ -23,10 +24,7 @@ def small(name: str, size: int) -> tuple[Linearization, Tensor]:
     """The backbone with two fixed combinations of its features as outputs, and two images."""
     torch.manual_seed(0)
     backbone = load_backbone(name, weights="random")
-    for module in backbone.body.modules():
-        if isinstance(module, nn.BatchNorm2d):  # statistics that are not trivial
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2)
+    with_statistics(backbone.body, spread=0.1)
     combine = nn.Linear(backbone.features, 2, bias=False).requires_grad_(False)
     net = nn.Sequential(backbone.body, combine).double().eval()
     names = [n for n, _ in net.named_parameters() if n.startswith("0.")]

@@ -31,7 +31,7 @@ def test_per_sample_gradients(name: str) -> None:
     torch.testing.assert_close(per_sample(Tape(body, x), x, u), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_weights_without_a_rule_are_others() -> None:
+def test_weights_without_a_rule_are_listed_as_others() -> None:
     assert Tape(Linearization(network("scaled")), images()).others == ("1.gamma",)
     assert Tape(Linearization(network("attention")), images()).others == ("position",)
     assert Tape(Linearization(network("convnet")), images()).others == ()

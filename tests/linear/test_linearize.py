@@ -103,6 +103,9 @@ def test_layout_round_trip() -> None:
     v = vector(body.size)
     views = body.layout.views(v)
     assert torch.equal(body.layout.flatten(views.values()), v)
+    for name, at in offsets(body.layout).items():
+        weight = body.weights()[name]
+        assert torch.equal(views[name], v[at : at + weight.numel()].view_as(weight))
     views[body.layout.names[0]].zero_()
     assert not v[: body.layout.sizes[0]].any()
-    assert offsets(body.layout)[body.layout.names[1]] == body.layout.sizes[0]
+    assert v[body.layout.sizes[0] :].all()

@@ -1,12 +1,17 @@
 """Products, gradients and values of the objective against dense matrices."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 import torch
 
 from cases import every_network
-from dense import optimum, ridge_matrix, rows
-from lqf.linear.problem import Ridge
-from problems import features, problem
+from closeness import relative
+from dense import normal_equations, optimum, ridge_matrix, rows
+from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.solvers.solution import Solution
+from problems import features, problem, solve_dense, solve_pcg
 
 
 @every_network
@@ -16,9 +21,7 @@ def test_passes_match_dense_matrices(name: str, heads: int, around_w0: bool) -> 
     weights = torch.rand(14, dtype=torch.float64) + 0.5
     p = problem(name, heads=heads, around_w0=around_w0, ridge=Ridge(0.3, 2.0), weights=weights)
     j, r, s = rows(p)
-    flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])
-    h = flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(p))
-    b = flat.T @ (w * r.flatten())
+    h, b = normal_equations(p)
     v = torch.randn(p.size, dtype=torch.float64)
     close = {"rtol": 1e-10, "atol": 1e-9}
     torch.testing.assert_close(p.product(v), h @ v, **close)
@@ -39,17 +42,37 @@ def test_binary_tasks_have_one_output() -> None:
     assert p.targets.unique().tolist() == [-7.5, 7.5]
 
 
+def with_an_output_per_class(p: QuadraticProblem) -> QuadraticProblem:
+    """The same two classes with one-hot targets, the heads −W and W at the point, and a body penalised for both."""
+    model = replace(p.model, heads=torch.cat([-p.model.heads, p.model.heads], 1), constant=7.5)
+    targets = 15.0 * torch.nn.functional.one_hot((p.targets[:, 0] > 0).long(), 2).to(p.targets)
+    return replace(p, model=model, targets=targets, ridge=Ridge(p.ridge.head, 2 * p.ridge.body))
+
+
+def mirrored(p: QuadraticProblem, delta: torch.Tensor) -> torch.Tensor:
+    """The unknowns of one output as those of two: V becomes −V and V."""
+    head, body = p.model.split(delta)
+    return torch.cat([-head.flatten(), head.flatten(), body])
+
+
 def test_binary_is_one_column_of_the_one_hot_problem() -> None:
-    """With a head W, −W at the point the two-output problem's optimum is the one-output one and its mirror image."""
+    """With the heads −W and W at the point the two-output optimum is the one-output one and its mirror image."""
     p = problem("convnet", n_classes=2, around_w0=False)
-    j, r, _ = rows(p)
-    both_j = torch.cat([torch.cat([-j, torch.zeros_like(j)], -1), torch.cat([torch.zeros_like(j), j], -1)], 1).flatten(
-        0, 1
-    )
-    both_r = torch.cat([-r, r], 1).flatten()
-    two = torch.linalg.solve(both_j.T @ both_j + 0.7 * torch.eye(2 * p.size).double(), both_j.T @ both_r)
-    torch.testing.assert_close(two[p.size :], optimum(p), rtol=1e-8, atol=1e-8)
+    two = with_an_output_per_class(p)
+    v = torch.randn(p.size, dtype=torch.float64)
+    assert two.value(mirrored(p, v)) == pytest.approx(2 * p.value(v), rel=1e-12)
+    torch.testing.assert_close(two.residuals(mirrored(p, v)), p.residuals(v) * torch.tensor([-1.0, 1.0]))
+    one = solve_dense(p).delta
+    for found in (solve_dense(two).delta, solve_pcg(two).delta):
+        assert relative(found, mirrored(p, one)) < 1e-8
+    assert relative(one, optimum(p)) < 1e-9
 
 
-def test_large_ridge_gives_w0() -> None:
-    assert float(optimum(problem(ridge=Ridge(1e14, 1e14))).abs().max()) < 1e-8
+@pytest.mark.parametrize("solve", [solve_dense, solve_pcg])
+def test_large_ridge_gives_w0(solve: Callable[[QuadraticProblem], Solution]) -> None:
+    """μδ* tends to b, and the outputs to those at w0."""
+    p = problem(ridge=Ridge(1e8, 1e8))
+    delta = solve(p).delta
+    assert float(delta.abs().max()) < 1e-4
+    assert relative(1e8 * delta, normal_equations(p)[1]) < 1e-4
+    assert relative(p.residuals(delta), rows(p)[1]) < 1e-4

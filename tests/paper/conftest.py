@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
-from fits import CPU, convnet, photos
+from fits import CPU, convnet, opened, photos
 from lqf_paper.command import Order, carry_out
+from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.runner.registry import WORKS, Work
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task, Workspace, open_task
 
@@ -28,6 +31,20 @@ TINY = Scale(
     shares=(0.3,),
 )
 CLASSES = ("blue", "green", "red")
+EXACT: dict[str, Any] = {"dtype": "float64", "max_passes": 400, "draws": None}
+"""Settings of solves to many digits."""
+
+
+def small_task(train: Any, test: Any, net: nn.Module) -> Task:
+    """Arrays and labels, of training and of test, under a network."""
+    workspace = Workspace(net, device=CPU, size=8)
+    return Task("small", workspace, *(opened(*part, workspace.preprocess) for part in (train, test)))
+
+
+def register(monkeypatch: pytest.MonkeyPatch, name: str, work: str, experiment: Any) -> None:
+    """An experiment under its name, and its method `work` as the computation of its cells."""
+    monkeypatch.setitem(WORKS, work, Work(experiment.work, 1))
+    monkeypatch.setitem(EXPERIMENTS, name, experiment)
 
 
 def folder(where: Path, per_class: int = 5, seed: int = 0) -> Path:

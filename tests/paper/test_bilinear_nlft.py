@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from faults import at_call
 from fits import CPU, convnet, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
-from lqf.training import network as tuned
 from lqf.training.finetune import FineTuning
 from lqf.training.network import FineTuned, Network
 from lqf.training.step import sgd_step
-from lqf.utils.progress import SILENT
 from lqf_paper.methods.bilinear import bilinear, trained_reduction
 from lqf_paper.methods.catalogue import fit, fit_method
 from lqf_paper.methods.models import error
 from lqf_paper.runner.workspace import Task
+from recorder import Recorder
 
 SMALL = Preprocess(size=12)
 ONE: dict[str, Any] = {"epochs": 1, "batch_size": 12, "precision": "float32", "augment": "none"}
@@ -35,7 +34,7 @@ def pooled(n: int = 12) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
-def test_its_loss_is_that_of_its_outputs(loss: Any) -> None:
+def test_the_loss_of_mpn_cov_is_that_of_its_outputs(loss: Any) -> None:
     net, images = pooled()
     how = FineTuning(loss=loss, bn="eval", learning_rate=0.0, weight_decay=0.0, **ONE)
     model = how.fit(net, images, SMALL, device=CPU)
@@ -45,7 +44,7 @@ def test_its_loss_is_that_of_its_outputs(loss: Any) -> None:
     assert model.losses == (pytest.approx(float(expected), rel=1e-5),)  # a rate of zero leaves the network as it was
 
 
-def test_one_step_is_the_gradient_of_that_loss_through_the_root() -> None:
+def test_one_step_is_the_gradient_of_the_loss_through_the_root() -> None:
     net, images = pooled()
     network = Network(net, SMALL, 3).double()
     network.training_mode("train")
@@ -95,21 +94,17 @@ def test_a_divergence_inside_the_root_is_told_and_is_no_exception(task: Task) ->
 
 def test_training_ends_where_the_root_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     net, images = pooled()
-    seen: list[int] = []
-    said: list[str] = []
+    recorder = Recorder()
 
-    def forward(self: Network, x: torch.Tensor) -> torch.Tensor:
-        seen.append(len(x))
-        if len(seen) == 3:
-            raise torch.linalg.LinAlgError("linalg.eigh: the input matrix contained non-finite values.\nmore")
-        return original(self, x)
+    def fail() -> None:
+        raise torch.linalg.LinAlgError("linalg.eigh: the input matrix contained non-finite values.\nmore")
 
-    original = Network.forward
-    monkeypatch.setattr(tuned.Network, "forward", forward)
-    listener = SimpleNamespace(stage=SILENT.stage, say=said.append)
-    model = FineTuning(**ONE | {"epochs": 8}).fit(net, images, SMALL, device=CPU, progress=listener)
-    assert len(seen) == 3
-    assert said == ["fine-tuning diverged in step 3 of 8: linalg.eigh: the input matrix contained non-finite values."]
+    calls = at_call(monkeypatch, Network, "forward", 3, fail)
+    model = FineTuning(**ONE | {"epochs": 8}).fit(net, images, SMALL, device=CPU, progress=recorder)
+    assert len(calls) == 3
+    assert recorder.said == [
+        "fine-tuning diverged in step 3 of 8: linalg.eigh: the input matrix contained non-finite values."
+    ]
     assert error(model, images) is None
 
 

@@ -14,7 +14,6 @@ import torch
 from fits import CPU, convnet
 from lqf.errors import LQFError
 from lqf.utils.progress import SILENT
-from lqf_paper.experiments import EXPERIMENTS
 from lqf_paper.runner import registry as works
 from lqf_paper.runner.cells import Cell, Store, key
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, best
@@ -22,6 +21,7 @@ from lqf_paper.runner.registry import WORKS, Work
 from lqf_paper.runner.run import Run, open_tasks
 from lqf_paper.runner.scale import SHORT
 from lqf_paper.runner.workspace import Task, Workspace, open_task
+from paper.conftest import register
 
 
 class Count:
@@ -50,8 +50,7 @@ class Count:
 @pytest.fixture
 def count(monkeypatch: pytest.MonkeyPatch) -> Count:
     made = Count()
-    monkeypatch.setitem(WORKS, "count", Work(made.work, 1))
-    monkeypatch.setitem(EXPERIMENTS, "count", made)
+    register(monkeypatch, "count", "count", made)
     return made
 
 

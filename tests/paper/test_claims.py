@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +13,7 @@ import pytest
 
 from lqf_paper.runner import claims
 from lqf_paper.runner.claims import SILENT_SECONDS, Claims, machine, started
+from processes import talking
 
 TAKE_ALL = """
 import sys, time
@@ -33,9 +32,7 @@ class Other:
     """A process that takes all cells that it can get when asked to, and keeps them."""
 
     def __init__(self, folder: Path):
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-        self.process = subprocess.Popen([sys.executable, "-c", TAKE_ALL, str(folder)], **pipes)  # type: ignore[call-overload]
+        self.process = talking("-c", TAKE_ALL, str(folder))
         assert self.process.stdout.readline() == "ready\n"
 
     def say(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fits import CPU, convnet, data, network, opened, pictures
+from fits import CPU, SMALL, convnet, data, network, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
 from lqf.fitting import Context, TrainingSet
@@ -18,10 +18,7 @@ from lqf.linear.problem import Ridge
 from lqf.settings import Settings
 from lqf_paper.studies.decay_slope import Search, descend
 from lqf_paper.studies.problem import LQF, lqf_problem
-
-SMALL = Preprocess(size=8)
-EXACT: dict[str, Any] = {"dtype": "float64", "max_passes": 400, "draws": None}
-
+from paper.conftest import EXACT
 
 RANDOM: dict[str, Any] = {"form": "w0", "head": "random"}
 

@@ -13,7 +13,9 @@ from lqf_paper.experiments import EXPERIMENTS
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
-def test_it_runs(name: str, carried_out: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+def test_an_experiment_runs_from_beginning_to_end(
+    name: str, carried_out: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
     summary = carried_out(name)
     written = json.loads((tmp_path / f"{name}.json").read_text())
     assert written["experiment"] == name

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from fits import CPU, convnet, opened, pictures
+from fits import CPU, SMALL, convnet, opened, pictures
 from lqf.backbones import load_backbone
-from lqf.data import Preprocess
 from lqf.training.random_views import RandomViews
 from lqf.training.stream import stream
 from lqf_paper.methods import linear_training as training
@@ -20,7 +19,6 @@ from lqf_paper.methods.linear import Linear
 from lqf_paper.runner.group_cache import GroupCache
 from lqf_paper.runner.workspace import Task
 
-SMALL = Preprocess(size=8)
 SHORT: dict[str, Any] = {"epochs": 2, "batch_size": 6, "weight_decay": 1e-3}
 SHARING = sorted(m for m, method in METHODS.items() if method.shares is not None and m != "b-nlft")
 
@@ -56,7 +54,7 @@ def test_the_curvature_is_made_once_for_all_rates(task: Task, monkeypatch: pytes
     assert len(made) == 3
 
 
-def test_a_method_that_shares_nothing_lets_go(task: Task) -> None:
+def test_a_method_that_shares_nothing_empties_the_cache(task: Task) -> None:
     delta(task, "b-lqf", 0.01)
     assert len(task.workspace.cache) == 4  # channels, inputs, features, K-FAC
     fit_method("lqf-fc", task)
@@ -92,7 +90,7 @@ def test_a_head_is_the_same_whether_or_not_the_features_of_its_views_fit(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("options", [{"kfac": True}, {"scope": "fc", "head": "zero"}], ids=str)
-def test_cuda_shares_too(options: dict[str, Any]) -> None:
+def test_runs_on_cuda_share_without_a_difference(options: dict[str, Any]) -> None:
     backbone, images, device = load_backbone(convnet().float()), opened(*pictures(30), SMALL), torch.device("cuda")
     how, kept = Linear(**SHORT, **options, learning_rate=1e-3), GroupCache()
     alone = how.fit(backbone, images, SMALL, device=device).delta

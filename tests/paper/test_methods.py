@@ -124,7 +124,7 @@ def test_mpn_cov_is_pooling_and_head_over_the_last_map(channels: int) -> None:
         i, j = torch.triu_indices(k, k)
         z = root[:, i, j] * torch.where(i == j, 1.0, 2**0.5)
         expected = z.float() @ net.head.weight.T + net.head.bias
-    torch.testing.assert_close(tuned.outputs(images)[:2], expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(tuned.outputs(images)[:2], expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
     if channels < 5:
         assert isinstance(net.body.pool.reduction, nn.Parameter)
         assert not torch.equal(net.body.pool.reduction.detach(), start.float())  # it is trained

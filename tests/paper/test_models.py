@@ -36,7 +36,7 @@ def test_mirror_images_are_those_of_the_same_window() -> None:
     assert (len(mirrored), mirrored.n_views, mirrored.own) == (5, 1, range(5))
 
 
-def test_scores_are_averaged_over_both() -> None:
+def test_scores_are_averaged_over_an_image_and_its_mirror_image() -> None:
     x, _ = pictures(20, side=9)
     images = opened(x, np.zeros(20, int), SMALL)
     central = Sided(0.0).outputs(images)[:, 0] > 0
@@ -46,7 +46,7 @@ def test_scores_are_averaged_over_both() -> None:
     assert averaged == 0.0  # what one side has the other lacks, and the bias is left
 
 
-def test_a_run_that_diverged_has_neither() -> None:
+def test_a_run_that_diverged_has_no_error_with_or_without_mirror_images() -> None:
     images = opened(*pictures(4, side=9), SMALL)
     assert both_errors(Sided(0.0, (1.0, float("nan"))), images) == (None, None)
     assert error(Sided(float("inf")), images) is None

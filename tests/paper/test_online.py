@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fits import CPU, convnet, network, opened, pictures
+from fits import CPU, SMALL, convnet, network, opened, pictures
 from fits import data as vectors
 from lqf.backbones import load_backbone
-from lqf.data import Preprocess
 from lqf.fitting import Context
 from lqf.fitting import fit as fit_lqf
 from lqf.settings import Settings
@@ -23,24 +21,12 @@ from lqf_paper.methods.catalogue import fit
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
-from lqf_paper.runner.workspace import Task, Workspace
+from lqf_paper.runner.workspace import Task
 from lqf_paper.studies.online import arrivals, online_lqf, online_nlft
 from lqf_paper.studies.problem import LQF
+from paper.conftest import EXACT, small_task
 
-SMALL = Preprocess(size=8)
-EXACT: dict[str, Any] = {
-    "dtype": "float64",
-    "tol": 1e-11,
-    "max_passes": 300,
-    "draws": None,
-    "weight_decay": 1.0,
-    "body_weight_decay": 800.0,
-}
-
-
-def made_task(x: Any, y: Any, test: Any, net: Any) -> Task:
-    workspace = Workspace(net, device=CPU, size=8)
-    return Task("small", workspace, opened(x, y, workspace.preprocess), opened(*test, workspace.preprocess))
+SOLVED = {**EXACT, "tol": 1e-11, "weight_decay": 1.0, "body_weight_decay": 800.0}
 
 
 def test_every_step_holds_the_last_one_and_its_share_of_every_class() -> None:
@@ -58,12 +44,12 @@ def test_every_step_holds_the_last_one_and_its_share_of_every_class() -> None:
 
 @pytest.mark.parametrize("head", ["crossfit", "random"])
 def test_lqf_after_the_last_step_is_the_fit_of_all_data(head: str) -> None:
-    task = made_task(*vectors(24, signal=0.7), vectors(30, signal=0.7, seed=1), network())
-    found = online_lqf(task, steps=3, settings={**EXACT, "head": head})
+    task = small_task(vectors(24, signal=0.7), vectors(30, signal=0.7, seed=1), network())
+    found = online_lqf(task, steps=3, settings={**SOLVED, "head": head})
     assert [s["n"] for s in found["steps"]] == [8, 16, 24]
     assert all(s["difference"] < 1e-8 for s in found["steps"])
-    assert all(0 < s["residual"] <= EXACT["tol"] for s in found["steps"])
-    settings = Settings(**{**LQF, **EXACT, "head": head})
+    assert all(0 < s["residual"] <= SOLVED["tol"] for s in found["steps"])
+    settings = Settings(**{**LQF, **SOLVED, "head": head})
     fitted = fit_lqf(task.train, load_backbone(network()), task.workspace.preprocess, Context(settings, CPU))
     wrong = fitted.outputs(task.test, device=CPU, batch_size=8).argmax(1) != torch.tensor(task.test.samples.labels)
     assert found["test_error"] == float(wrong.double().mean())
@@ -71,14 +57,14 @@ def test_lqf_after_the_last_step_is_the_fit_of_all_data(head: str) -> None:
 
 
 def test_the_first_step_has_nothing_to_start_from() -> None:
-    task = made_task(*vectors(12, signal=0.7), vectors(12, seed=1), network())
-    found = online_lqf(task, steps=1, settings=EXACT)["steps"]
+    task = small_task(vectors(12, signal=0.7), vectors(12, seed=1), network())
+    found = online_lqf(task, steps=1, settings=SOLVED)["steps"]
     assert found[0]["passes"] == found[0]["passes_cold"] > 3
     assert found[0]["difference"] == 0
 
 
 def test_nlft_goes_on_or_starts_again() -> None:
-    task = made_task(*pictures(18), pictures(9, seed=1), convnet().float())
+    task = small_task(pictures(18), pictures(9, seed=1), convnet().float())
     how = {"epochs": 3, "batch_size": 6, "learning_rate": 0.05}
     on, anew = (online_nlft(task, steps=2, settings=how, go_on=b)["steps"] for b in (True, False))
     assert on[0] == anew[0]
@@ -87,7 +73,7 @@ def test_nlft_goes_on_or_starts_again() -> None:
 
 
 def test_from_scratch_the_last_step_is_the_fit_of_all_images() -> None:
-    task = made_task(*pictures(18), pictures(9, seed=1), convnet().float())
+    task = small_task(pictures(18), pictures(9, seed=1), convnet().float())
     how = {"epochs": 3, "batch_size": 6, "learning_rate": 0.05}
     common = {"steps": 2, "settings": how, "go_on": False}
     whole, part = online_nlft(task, **common)["steps"], online_nlft(task, **common, first=1)["steps"]

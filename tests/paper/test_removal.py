@@ -10,37 +10,30 @@ import numpy as np
 import pytest
 import torch
 
-from fits import CPU, data, network, opened
+from closeness import relative
+from fits import data, network
 from lqf.fast.cache_budget import keep_within
 from lqf.linear.problem import without_weight
 from lqf_paper.experiments import influence, summarization
 from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
-from lqf_paper.runner.workspace import Task, Workspace
+from lqf_paper.runner.workspace import Task
 from lqf_paper.studies import informativeness as informative
 from lqf_paper.studies.removal import TOL, ByKernels, BySolves, random_orders, removal
+from paper.conftest import EXACT, small_task
 
-EXACT: dict[str, Any] = {
-    "dtype": "float64",
-    "tol": 1e-11,
-    "max_passes": 400,
-    "draws": None,
-    "weight_decay": 1.0,
-    "body_weight_decay": 50.0,
-}
+SOLVED = {**EXACT, "tol": 1e-11, "weight_decay": 1.0, "body_weight_decay": 50.0}
 SHARES = [0.0, 0.25, 0.5]
 
 
 @pytest.fixture
 def vectors() -> Task:
-    workspace = Workspace(network(), device=CPU, size=8)
-    train, test = data(40, signal=0.5), data(60, signal=0.5, seed=1)
-    return Task("small", workspace, opened(*train, workspace.preprocess), opened(*test, workspace.preprocess))
+    return small_task(data(40, signal=0.5), data(60, signal=0.5, seed=1), network())
 
 
 def both(task: Task, **settings: Any) -> tuple[ByKernels, BySolves]:
     images, _ = informative.parted(task, 0)
-    made = [removal(task, images, solver, {**EXACT, **settings}) for solver in ("dense", "pcg")]
+    made = [removal(task, images, solver, {**SOLVED, **settings}) for solver in ("dense", "pcg")]
     assert isinstance(made[0], ByKernels)
     assert isinstance(made[1], BySolves)
     return made[0], made[1]
@@ -58,7 +51,7 @@ def test_solutions_without_images_are_the_exact_refits(vectors: Task, head: str,
         for begin in (None, start):
             outputs = part.outputs(vectors.test, part.solve(begin).delta)
             expected = exact.analysis.method.refitted(exact.test, keep)
-            assert float((outputs - expected).norm() / expected.norm()) < 1e-8
+            assert relative(outputs, expected) < 1e-8
     for order in random_orders(30, 2, 0):
         assert solved.errors(order, SHARES) == exact.errors(order, SHARES)
     assert 0 < solved.worst <= 1e-11
@@ -108,11 +101,7 @@ def test_two_classes_have_one_output_and_large_tasks_are_solved(vectors: Task, m
     assert informative.solver_for(vectors) == "dense"
     monkeypatch.setattr(informative, "MOST_PAIRS", 30 * 3 - 1)
     assert informative.solver_for(vectors) == "pcg"
-    workspace = vectors.workspace
-    two = Task(
-        "two", workspace, opened(*data(40, 2), workspace.preprocess), opened(*data(10, 2, seed=1), workspace.preprocess)
-    )
-    assert informative.solver_for(two) == "dense"
+    assert informative.solver_for(small_task(data(40, 2), data(10, 2, seed=1), network())) == "dense"
 
 
 def test_the_page_of_a_task_that_is_solved(
@@ -133,12 +122,7 @@ def test_the_page_of_a_task_that_is_solved(
 @pytest.mark.parametrize("classes", [2, 3], ids=["one output", "three outputs"])
 def test_measured_again_without_the_kernel(classes: int) -> None:
     """With one output the order is the exact one; with more it is estimated, and its first half is near."""
-    workspace = Workspace(network(), device=CPU, size=8)
-    task = Task(
-        "small",
-        workspace,
-        *(opened(*data(n, classes, signal=0.5, seed=s), workspace.preprocess) for n, s in ((40, 0), (9, 1))),
-    )
+    task = small_task(*(data(n, classes, signal=0.5, seed=s) for n, s in ((40, 0), (9, 1))), network())
     exact, solved = both(task, head="random")
     _, validation = informative.parted(task, 0)
     for most in (False, True):

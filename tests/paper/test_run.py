@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -25,10 +23,11 @@ from lqf_paper.runner import run as running
 from lqf_paper.runner.cells import Cell, Store
 from lqf_paper.runner.claims import Claims
 from lqf_paper.runner.experiment import Results, Summary, Table
-from lqf_paper.runner.registry import WORKS, Work
 from lqf_paper.runner.run import Run
 from lqf_paper.runner.scale import SHORT, Scale
 from lqf_paper.runner.workspace import Task
+from paper.conftest import register
+from processes import talking
 
 
 class Steps:
@@ -60,8 +59,7 @@ class Steps:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
-    monkeypatch.setitem(WORKS, "step", Work(made.work, 1))
-    monkeypatch.setitem(EXPERIMENTS, "steps", made)
+    register(monkeypatch, "steps", "step", made)
     return made
 
 
@@ -176,10 +174,7 @@ print(json.dumps([r["cells"] for r in carry_out(order)["results"]]))
 def test_processes_side_by_side_compute_every_cell_once(
     data: tuple[str, str], task: Task, tiny: Scale, tmp_path: Path
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    command = [sys.executable, "-c", COMMAND, data[0], str(tmp_path)]
-    processes = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    processes = [talking("-c", COMMAND, data[0], str(tmp_path)) for _ in range(2)]
     outcome = [json.loads(process.communicate("\n", timeout=120)[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     n = len(EXPERIMENTS["nlft-mse"].cells([task], tiny))

@@ -26,7 +26,7 @@ def test_probabilities_are_those_of_models_without_the_sample(n_classes):
         np.testing.assert_allclose(given["pred_probs"][i], expected / expected.sum(), rtol=1e-7)
 
 
-def test_cleanlab_takes_it_and_finds_the_turned_label(model):
+def test_cleanlab_finds_the_turned_label(model):
     find = pytest.importorskip("cleanlab.filter").find_label_issues
     found = find(**for_cleanlab(model), return_indices_ranked_by="self_confidence")
     assert model.fitted_.train.ids[found[0]] == TURNED

@@ -64,6 +64,9 @@ def test_inference_mode_around_a_fit_changes_nothing(solver: str) -> None:
     np.testing.assert_array_equal(outputs, model.decision_function(x))
 
 
-def test_derivatives_are_possible_inside() -> None:
+def test_derivatives_are_possible_inside_inference_mode() -> None:
     with torch.inference_mode(), computing_on(torch.device("cpu")):
         assert not torch.is_inference_mode_enabled()
+        x = torch.tensor(3.0, requires_grad=True)
+        (slope,) = torch.autograd.grad(x * x, x)
+    assert float(slope) == 6

@@ -63,7 +63,7 @@ def test_what_lies_between_the_tensors_of_a_recording_is_not_free() -> None:
     del graph, y
 
 
-def test_a_cpu_has_no_such_limit() -> None:
+def test_a_cpu_takes_no_limit_of_a_gpu() -> None:
     with pytest.raises(LQFError, match="leave it out"):
         limit_gpu(4, torch.device("cpu"))
 

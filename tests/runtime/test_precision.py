@@ -1,12 +1,10 @@
 """TF32 allowed and forbidden, whatever the caller has set before."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from lqf.runtime.precision import matmul_precision, tf32
+from processes import python
 
 NEWER = hasattr(torch.backends, "fp32_precision")
 SETTINGS = [
@@ -52,11 +50,11 @@ def check():
 def test_what_the_caller_has_set_is_there_again(settings: list[str]) -> None:
     """In a process of its own: the newer settings cannot be taken back."""
     script = CHECK + "\n".join(f"{setting}\ncheck()" for setting in settings)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = python("-c", script)
     assert done.returncode == 0, done.stderr
 
 
-def test_an_error_inside_restores_too() -> None:
+def test_an_error_inside_restores_the_callers_precision() -> None:
     before = tf32()
     with pytest.raises(KeyError), matmul_precision(not before[0]):
         raise KeyError

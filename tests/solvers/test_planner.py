@@ -71,7 +71,7 @@ def test_auto_falls_back_to_pcg_and_says_why() -> None:
 
 
 @pytest.mark.parametrize("asked", ["pcg", "sgd", "adam"])
-def test_what_was_asked_for_is_only_costed(asked: str) -> None:
+def test_a_solver_that_was_asked_for_is_only_costed(asked: str) -> None:
     chosen = plan(problem(), asked, RATES, memory=LARGE, epochs=30)
     assert chosen.solver == asked
     assert chosen.sentence.startswith(f"{asked}: ")

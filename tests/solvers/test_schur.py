@@ -4,27 +4,17 @@ import pytest
 import torch
 
 from cases import every_network
-from dense import optimum, ridge_matrix, rows
-from lqf.kernels.ridge import KernelRidge
-from lqf.linear.model import with_one
-from lqf.linear.problem import QuadraticProblem, Ridge
+from dense import normal_equations, optimum
+from lqf.linear.problem import Ridge
 from lqf.solvers.schur import SchurComplement
-from problems import features, problem
+from problems import features, head_kernel, problem
 
 WEIGHTS = torch.rand(14, dtype=torch.float64, generator=torch.Generator().manual_seed(3)) + 0.5
 
 
 def reduced_problem(name: str, around_w0: bool = False, n: int = 14) -> SchurComplement:
     p = problem(name, n=n, heads=2, around_w0=around_w0, ridge=Ridge(3.0, 5.0), weights=WEIGHTS[:n])
-    z = features(p)
-    return SchurComplement(p, z, KernelRidge.from_features(with_one(z), p.weights))
-
-
-def normal_equations(p: QuadraticProblem) -> tuple[torch.Tensor, torch.Tensor]:
-    """H and b as dense matrices."""
-    j, r, s = rows(p)
-    flat, w = j.flatten(0, 1), s.repeat_interleave(j.shape[1])
-    return flat.T @ (w[:, None] * flat) + torch.diag(ridge_matrix(p)), flat.T @ (w * r.flatten())
+    return SchurComplement(p, features(p), head_kernel(p))
 
 
 @every_network
@@ -58,5 +48,6 @@ def test_completion_is_the_best_head_and_leaves_no_gradient_there(n: int) -> Non
     elsewhere, gap = reduced.complete(other)
     gradient = p.negative_gradient(elsewhere)
     torch.testing.assert_close(gradient[:h], gap, rtol=0, atol=1e-9 * float(p.rhs().norm()))
+    assert float(gradient[:h].norm()) < 1e-9 * float(p.rhs().norm())
     torch.testing.assert_close(gradient[h:], body_gap, rtol=1e-8, atol=1e-8)
     assert float(gradient[h:].norm()) > 1e-3

@@ -1,23 +1,22 @@
 """The extra epoch on source data: it learns, leaves the original alone, and its file is a backbone's weights."""
 
-import numpy as np
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+from fits import opened, pictures
 from lqf.backbones import load_backbone
-from lqf.data import Preprocess, load_samples, open_images
+from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.training.adapt import Adapted, adapt, save_adapted
+from recorder import Recorder
 
 
-def coloured(n: int = 32, size: int = 36):
-    """Two classes: reddish and bluish noise."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(n) % 2
-    pixels = rng.integers(0, 120, (n, size, size, 3))
-    pixels[np.arange(n), :, :, 2 * labels] += 120
-    return open_images(load_samples(pixels.astype(np.uint8), labels), Preprocess(size=32))
+def coloured(n: int = 32) -> Any:
+    """Two classes of coloured noise."""
+    return opened(*pictures(n, 2, side=36), Preprocess(size=32))
 
 
 def small_net() -> nn.Sequential:
@@ -27,7 +26,7 @@ def small_net() -> nn.Sequential:
     )
 
 
-def test_learns_and_leaves_the_backbone_alone():
+def test_adapting_learns_and_leaves_the_backbone_alone():
     b, images = load_backbone(small_net()), coloured()
     before = {k: t.clone() for k, t in b.body.state_dict().items()}
     adapted = adapt(b, images, epochs=6, learning_rate=0.1, batch_size=8)
@@ -39,7 +38,7 @@ def test_learns_and_leaves_the_backbone_alone():
     assert not torch.equal(adapted.state["0.weight"], before["0.weight"])
 
 
-def test_the_seed_decides():
+def test_the_seed_decides_the_adapted_weights():
     b, images = load_backbone(small_net()), coloured()
     one, same, other = (adapt(b, images, batch_size=8, seed=s).state["0.weight"] for s in (1, 1, 2))
     assert torch.equal(one, same)
@@ -78,26 +77,12 @@ def test_file_of_a_timm_model_with_rewritten_layers(tmp_path):
     assert all(torch.equal(t, adapted.state[k]) for k, t in again.body.state_dict().items())
 
 
-def test_progress_is_told():
-    seen = []
-
-    class Stage:
-        def advance(self, n=1, **info):
-            seen.append(info)
-
-    class Recorder:
-        def stage(self, name, total=None, unit=""):
-            from contextlib import nullcontext
-
-            seen.append(total)
-            return nullcontext(Stage())
-
-        def say(self, sentence):
-            pass
-
-    adapt(load_backbone(small_net()), coloured(20), epochs=2, batch_size=8, progress=Recorder())
-    assert seen[0] == 40 == 8 * (len(seen) - 1)  # five whole batches in two epochs
-    assert {"loss", "error"} <= seen[1].keys()
+def test_every_batch_is_a_step_of_the_progress():
+    recorder = Recorder()
+    adapt(load_backbone(small_net()), coloured(20), epochs=2, batch_size=8, progress=recorder)
+    assert [(total, done) for _, total, done in recorder.stages] == [(40, 40)]
+    assert len(recorder.steps) == 40 / 8  # five whole batches in two epochs
+    assert {"loss", "error"} <= recorder.steps[0].keys()
 
 
 def test_divergence_is_a_sentence():

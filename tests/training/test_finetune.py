@@ -10,33 +10,24 @@ import pytest
 import torch
 from torch import nn
 
-from fits import CPU, convnet, data, network, opened, pictures
+from fits import CPU, SHORT, SMALL, convnet, data, fine_tuned, network, opened, pictures
 from lqf.backbones import load_backbone
 from lqf.data import Preprocess
 from lqf.data.crops import Windows, cut, random_crops, resize
 from lqf.errors import LQFError
 from lqf.training.finetune import FineTuning, rate
-from lqf.training.network import FineTuned
 from lqf.training.random_views import RandomViews
-
-SMALL = Preprocess(size=8)
-SHORT: dict[str, Any] = {"epochs": 4, "batch_size": 6, "precision": "float32", "learning_rate": 0.05}
-
-
-def tuned(n: int = 30, leaky: bool = False, **options: Any) -> FineTuned:
-    backbone = load_backbone(convnet(), leaky=leaky)
-    return FineTuning(**SHORT | options).fit(backbone, opened(*pictures(n), SMALL), SMALL, device=CPU)
 
 
 @pytest.mark.parametrize("options", [{}, {"loss": "mse", "alpha": 1.0}, {"bn": "eval"}, {"schedule": "steps"}], ids=str)
-def test_it_learns(options: dict[str, Any]) -> None:
-    model = tuned(n=60, epochs=20, **options)
+def test_fine_tuning_learns(options: dict[str, Any]) -> None:
+    model = fine_tuned(n=60, epochs=20, **options)
     assert len(model.losses) == 20
     assert model.losses[-1] < 0.7 * model.losses[0]
     assert model.error(opened(*pictures(30, seed=1), SMALL)) < 0.2  # chance: 0.67
 
 
-def test_it_learns_from_tensors_too() -> None:
+def test_fine_tuning_learns_from_tensors() -> None:
     backbone, recipe = load_backbone(network()), FineTuning(**SHORT | {"epochs": 20, "augment": "none"})
     model = recipe.fit(backbone, opened(*data(60, signal=2.0), SMALL), SMALL, device=CPU)
     assert model.error(opened(*data(60, signal=2.0, seed=1), SMALL)) < 0.2
@@ -44,13 +35,13 @@ def test_it_learns_from_tensors_too() -> None:
         FineTuning(**SHORT).fit(backbone, opened(*data(), SMALL), SMALL, device=CPU)
 
 
-def test_bf16_learns() -> None:
-    assert tuned(n=60, epochs=20, precision="bf16").error(opened(*pictures(30, seed=1), SMALL)) < 0.2
+def test_fine_tuning_learns_in_bf16() -> None:
+    assert fine_tuned(n=60, epochs=20, precision="bf16").error(opened(*pictures(30, seed=1), SMALL)) < 0.2
 
 
 def test_the_same_seed_gives_the_same_network_and_leaves_the_generator_alone() -> None:
     before = torch.get_rng_state()
-    one, two, other = tuned(), tuned(), tuned(seed=1)
+    one, two, other = fine_tuned(), fine_tuned(), fine_tuned(seed=1)
     assert torch.equal(torch.get_rng_state(), before)
     assert one.losses == two.losses
     test = opened(*pictures(10, seed=1), SMALL)
@@ -60,7 +51,7 @@ def test_the_same_seed_gives_the_same_network_and_leaves_the_generator_alone() -
 
 @pytest.mark.parametrize("bn", ["train", "eval"])
 def test_batch_normalisation_keeps_its_statistics_in_eval_mode_only(bn: str) -> None:
-    body: Any = tuned(bn=bn).network.body
+    body: Any = fine_tuned(bn=bn).network.body
     given: Any = load_backbone(convnet()).body
     kept = torch.equal(body.bn.running_mean, given.bn.running_mean.float())
     assert kept == (bn == "eval")
@@ -79,8 +70,8 @@ def test_the_backbone_keeps_its_activation_and_its_weights(leaky: bool) -> None:
 
 
 def test_every_epoch_is_counted_where_batches_cross_it() -> None:
-    assert len(tuned(n=20, batch_size=6, epochs=3).losses) == 3  # 10 steps of 6
-    assert len(tuned(n=9, batch_size=64, epochs=3).losses) == 3  # a batch is never larger than the data
+    assert len(fine_tuned(n=20, batch_size=6, epochs=3).losses) == 3  # 10 steps of 6
+    assert len(fine_tuned(n=9, batch_size=64, epochs=3).losses) == 3  # a batch is never larger than the data
 
 
 def test_schedules() -> None:

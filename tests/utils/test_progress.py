@@ -5,14 +5,12 @@ import pty
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from lqf.utils import progress
 from lqf.utils.progress import SILENT
-
-SRC = Path(progress.__file__).resolve().parent.parent
+from processes import ENVIRONMENT, python
 
 SCRIPT = """
 import sys, time
@@ -35,7 +33,7 @@ NO_RICH = "import sys; sys.modules['rich'] = sys.modules['rich.console'] = None\
 def on_a_terminal(script: str, columns: int = 80) -> tuple[str, str]:
     """Run `script` with stderr on a terminal and stdout on a pipe; return (stdout, what the terminal received)."""
     parent, child = pty.openpty()
-    env = os.environ | {"PYTHONPATH": str(SRC), "TERM": "xterm", "COLUMNS": str(columns), "PYTHONWARNINGS": "error"}
+    env = os.environ | ENVIRONMENT | {"TERM": "xterm", "COLUMNS": str(columns), "PYTHONWARNINGS": "error"}
     env.pop("NO_COLOR", None)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=child, env=env, text=True)
     os.close(child)
@@ -86,8 +84,8 @@ except KeyboardInterrupt:
 
 
 def test_only_sentences_where_stderr_is_no_terminal():
-    env = os.environ | {"PYTHONPATH": str(SRC)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=env, check=True)
+    done = python("-c", SCRIPT)
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "result\n"
     assert done.stderr == "Using [pcg]: 1.3 GB.\nHalf way.\n"
 

@@ -1,12 +1,11 @@
 """Depthwise convolutions: derivatives, the convolutions of a network that are given them, and the GPU's kernels."""
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from closeness import relative
 from lqf.backbones import load_backbone
 from lqf.fast import FastLinearization
 from lqf.fast.compile_ahead import depthwise_launches
@@ -14,9 +13,9 @@ from lqf.fast.ops import depthwise as ours
 from lqf.fast.ops.depthwise import Depthwise, _plain, _tangent, _vjp, as_depthwise, window_of
 from lqf.fast.triton.depthwise import Kernels, _kernels, kernels_for
 from lqf.linear.linearize import Linearization
+from needs import needs_triton
 
 LAST = torch.channels_last
-needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, whose interpreter runs on a CPU")
 WINDOWS = [(3, 1, 1), (3, 2, 1), (5, 1, 2), (5, 2, 2), (7, 1, 3), (7, 2, 0), (3, 1, 0), (2, 2, 1), (4, 3, 3), (3, 1, 4)]
 """Kernel, stride, padding."""
 
@@ -113,7 +112,7 @@ def agree(exact: Linearization, x: Tensor, rounding: float, dtype: torch.dtype =
     for kept in (False, True):
         assert not kept or fast.keep(x) > 0
         for mine, theirs in ((fast.jvp(x, v)[1], dz), (fast.vjp(x, dz), pulled)):
-            assert float((mine - theirs).norm()) < rounding * float(theirs.norm())
+            assert relative(mine, theirs) < rounding
     primal = fast._kept[id(x)].primal
     assert primal.hits == 2 * len(primal._values)
     return fast
@@ -179,7 +178,7 @@ def check_kernels(by: Kernels, x: Tensor, w: Tensor, b: Tensor | None, window: t
     def close(mine: Tensor, theirs: Tensor, like: Tensor) -> None:
         assert mine.dtype == like.dtype
         assert mine.shape == theirs.shape
-        assert float((mine.double() - theirs).norm()) <= error * float(theirs.norm())
+        assert relative(mine.double(), theirs) <= error
 
     wide = [None if t is None else t.double() for t in (x, w, b)]
     y = _plain(*wide, window)

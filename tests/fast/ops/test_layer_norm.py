@@ -1,17 +1,17 @@
 """Layer normalisation and linear layers with derivatives of their own, wherever a network calls them."""
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from closeness import assert_same_products, relative
 from lqf.fast import FastLinearization
 from lqf.fast.ops.layer_norm import LayerNorm, _tangent
 from lqf.fast.ops.pointwise import Pointwise
 from lqf.fast.triton.norm import _kernels
 from lqf.linear.linearize import Linearization
+from needs import needs_triton
 
 
 @pytest.mark.parametrize("shape", [(5,), (3, 5)], ids=str)
@@ -51,14 +51,12 @@ class Mixer(nn.Module):
 
 @pytest.mark.parametrize("names", [None, ["norm.bias", "scale"], ["first.bias"], ["second.weight"]], ids=str)
 @pytest.mark.parametrize("merges", [False, True])
-def test_networks_that_call_them(names: list[str] | None, merges: bool) -> None:
+def test_products_of_networks_that_call_layer_norm_and_linear_layers(names: list[str] | None, merges: bool) -> None:
     torch.manual_seed(0)
     exact = Linearization(Mixer().double().eval(), names)
     x, v = torch.randn(3, 4, 6).double(), torch.randn(exact.size).double()
     fast = FastLinearization(exact, torch.float64, x, merges=merges)
-    dz = exact.jvp(x, v)[1]
-    torch.testing.assert_close(fast.jvp(x, v)[1], dz, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-10, atol=1e-10)
+    assert_same_products(fast, exact, x, v)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -70,10 +68,10 @@ def test_tangents_keep_a_narrow_type_and_its_range(dtype: torch.dtype) -> None:
         dy = torch.autograd.forward_ad.unpack_dual(LayerNorm.apply(dual, None, None, (64,), 1e-5, True)[0]).tangent
     assert dy.dtype == dtype
     exact = _tangent(x.double(), dx.double(), None, None, None, 1e-5)
-    assert float((dy.double() - exact).norm() / exact.norm()) < 0.01
+    assert relative(dy.double(), exact) < 0.01
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, whose interpreter runs on a CPU")
+@needs_triton
 @pytest.mark.parametrize(("rows", "width"), [(7, 48), (70, 48), (3, 3000)])  # a part of a tile, several, one row each
 def test_the_kernel_agrees_with_plain_operations(rows: int, width: int) -> None:
     (x, dx), (w, dw, db) = torch.randn(2, rows, width), torch.randn(3, width)

@@ -1,12 +1,12 @@
 """Normalisation and activation as one map: derivatives, what is absorbed, and the GPU's kernels."""
 
 import copy
-from importlib.util import find_spec
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from closeness import assert_same_products
 from lqf.backbones import load_backbone
 from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.blocks import Residual
@@ -15,6 +15,7 @@ from lqf.fast.compile_ahead import launches
 from lqf.fast.ops.norm import Act, NormAct, _tangent, _vjp, absorb, act_of, quicken
 from lqf.fast.triton.norm import _kernels
 from lqf.linear.linearize import Linearization
+from needs import needs_triton
 
 ACTS = [nn.Identity(), nn.ReLU(), nn.LeakyReLU(0.2), nn.ReLU6(), LeakyReLU6(0.1), nn.SiLU()]
 
@@ -80,10 +81,8 @@ def test_products_with_absorbed_activations_are_exact(act: nn.Module) -> None:
     x = torch.randn(4, 3, 8, 8).double()
     fast = FastLinearization(exact, torch.float64, x[:2], merges=True)
     v = torch.randn(exact.size).double()
-    z, dz = exact.jvp(x, v)
-    for ours, theirs in zip(fast.jvp(x, v), (z, dz), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(fast.vjp(x, dz), exact.vjp(x, dz), rtol=1e-10, atol=1e-10)
+    assert_same_products(fast, exact, x, v)
+    torch.testing.assert_close(fast.value(x), exact.value(x), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["resnet50", "mobilenet_v2"])
@@ -99,7 +98,7 @@ def test_the_built_in_networks_are_absorbed_whole(name: str) -> None:
     torch.testing.assert_close(net(x), body(x), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, whose interpreter runs on a CPU")
+@needs_triton
 @pytest.mark.parametrize("shape", [(3, 24, 7, 5), (2, 130, 9, 9), (40, 12)], ids=str)
 @pytest.mark.parametrize("kind", ["none", "leaky", "leaky6", "silu"])
 @pytest.mark.parametrize("shortcut", [False, True])
@@ -123,8 +122,8 @@ def test_kernels_agree_with_plain_operations(kind: str, shape: tuple[int, ...], 
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
 
 
+@needs_triton
 def test_kernels_compiled_ahead_are_given_as_many_arguments_as_they_take() -> None:
-    pytest.importorskip("triton", reason="needs triton, whose interpreter runs on a CPU")
     from lqf.fast.triton import norm_kernels
 
     given = list(launches(["leaky", "none"], [torch.float32, torch.float16]))

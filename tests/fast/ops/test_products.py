@@ -39,7 +39,7 @@ def test_values_and_derivatives(way: str, of: str) -> None:
     torch.testing.assert_close(back, vjp(function, *primals)[1](u), rtol=1e-12, atol=1e-12)
 
 
-def test_other_products_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_that_are_not_batched_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
     for left, right in ((a[0], b[0]), (a, b[0]), (a[:1], b), (a, b.double()), (a[None], b)):
         assert product(left, right) is None

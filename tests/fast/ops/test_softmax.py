@@ -35,7 +35,7 @@ def test_values_and_derivatives(way: str) -> None:
     torch.testing.assert_close(back, vjp(call, s)[1](u)[0], rtol=1e-12, atol=1e-12)
 
 
-def test_it_is_used_where_a_network_calls_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_softmax_is_used_wherever_a_network_calls_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(Softmax, "apply", lambda s, dim: called.append(dim) or torch.softmax(s, dim))
     with FastOps(kernels=False, merged=False):

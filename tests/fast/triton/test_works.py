@@ -32,7 +32,7 @@ def test_a_kernel_that_runs_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "error", [RuntimeError("Failed to find C compiler"), OSError("no Python.h"), ValueError("old")]
 )
-def test_one_that_fails_is_told_once(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_fails_is_reported_once(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(number: int) -> float:
         raise error
 
@@ -57,5 +57,5 @@ def test_without_triton_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.gpu
-def test_on_this_gpu_it_works() -> None:
+def test_triton_works_on_this_gpu() -> None:
     assert triton_works(torch.device("cuda"))

@@ -20,7 +20,7 @@ def chromium(tmp_path_factory):
 
 
 @pytest.mark.parametrize("classes", CLASSES)
-def test_it_opens_from_disk_in_light_and_dark_on_a_phone_and_on_a_screen(chromium, tmp_path, classes):
+def test_a_report_opens_from_disk_in_light_and_dark_on_a_phone_and_on_a_screen(chromium, tmp_path, classes):
     file = tmp_path / "report.html"
     file.write_text(page(180, CLASSES[classes], n_test=90), encoding="utf-8")
     grounds = set()
