@@ -9,7 +9,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from lqf.data import Preprocess, Samples, check_trainable, load_samples, load_unlabelled, open_images
-from lqf.data import arrays as arrays_module
+from lqf.data.readers import arrays as arrays_module
 from lqf.errors import LQFError
 
 SMALL = Preprocess(8, 8)

@@ -12,12 +12,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from lqf.data.arrays import array_source, items_source
-from lqf.data.dataset import read_dataset
-from lqf.data.folder import read_folder
 from lqf.data.labels import encode, plain_labels
 from lqf.data.labels import limit_per_class as limited
-from lqf.data.manifest import read_manifest
+from lqf.data.readers.arrays import array_source, items_source
+from lqf.data.readers.dataset import read_dataset
+from lqf.data.readers.folder import read_folder
+from lqf.data.readers.manifest import read_manifest
 from lqf.data.samples import Samples
 from lqf.data.sources import FileSource, Source
 from lqf.data.table import Table

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lqf.data.decode import is_image
-from lqf.data.folder import images_below
+from lqf.data.readers.folder import images_below
 from lqf.data.samples import Samples
 from lqf.data.sources import FileSource
 from lqf.errors import LQFError

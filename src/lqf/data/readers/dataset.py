@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
-from lqf.data.arrays import items_source
 from lqf.data.labels import plain_label
+from lqf.data.readers.arrays import items_source
 from lqf.data.table import Label, Table
 from lqf.errors import LQFError
 from lqf.utils.progress import SILENT, Progress
