@@ -17,8 +17,12 @@ SMALL = RESULTS.with_name("small")
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """Processor or accelerator, cores, versions, date and command."""
-    command = " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *sys.argv[1:]])
+    """Processor or accelerator, cores, versions, date and command (without where it wrote)."""
+    words = sys.argv[1:]
+    if "--out" in words:
+        at = words.index("--out")
+        words = words[:at] + words[at + 2 :]
+    command = " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
     return machine(device) | {"command": command}
 
 
