@@ -150,7 +150,7 @@ DAMAGE = {
     "no object": (lambda run: (run / "model.json").write_text("[1]"), "not written by lqf"),
     "half a model.json": (lambda run: os.truncate(run / "model.json", 300), "cannot be read as a fitted model"),
     "no text": (lambda run: (run / "model.json").write_bytes(b"\xff\xfe\x00"), "cannot be read as a fitted model"),
-    "other version": (edit("model.json", '"version": 1', '"version": 2'), "format version 2, this lqf reads 1"),
+    "other version": (edit("model.json", '"version": 1', '"version": 3'), "format version 3, this lqf reads 1 and 2"),
     "another alpha": (edit("model.json", '"alpha": 15.0', '"alpha": 14.0'), "damaged: `model.json`"),
     "swapped classes": (edit("model.json", '"0",\n  "1"', '"1",\n  "0"'), "damaged: `model.json`"),
     "a hash made to fit": (edit("model.json", '"files"', '"other"'), "damaged: `model.json`"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,14 @@ from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import Context, FittedModel, fit
+from lqf.fitting import Context, Model, climb, fit
 from lqf.fitting.checkpoint import Checkpoint
+from lqf.fitting.earlier import check_same
+from lqf.fitting.rungs.plan import time_for
 from lqf.fitting.training_data import open_training
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
+from lqf.runtime.deadline import Deadline
 from lqf.runtime.device import computing, resolve_device
 from lqf.runtime.distributed import ALONE, World
 from lqf.settings import Settings, Setup, described
@@ -57,7 +61,7 @@ class LQFClassifier:
     Attributes:
         classes_: (n_classes,) class names or labels.
         report_: what the fit did: solver, weight decay, residual, leave-one-out error, times.
-        fitted_: the model itself (`lqf.fitting.FittedModel`).
+        fitted_: the model itself (`lqf.fitting.FittedModel`, or a `Stack` of several).
         analysis_: what `analyse` opened last; None: nothing yet.
     """
 
@@ -65,6 +69,8 @@ class LQFClassifier:
         self,
         backbone: str | nn.Module = Setup.backbone,
         *,
+        effort: str = Settings.effort,
+        time_limit: str | float | None = Settings.time_limit,
         weights: str | Path | None = Setup.weights,
         leaky: bool = Setup.leaky,
         size: int | None = Setup.size,
@@ -101,6 +107,8 @@ class LQFClassifier:
         seed: int = Settings.seed,
     ):
         self.backbone = backbone
+        self.effort = effort
+        self.time_limit = time_limit
         self.weights = weights
         self.leaky = leaky
         self.size = size
@@ -190,10 +198,13 @@ class LQFClassifier:
         groups: Any = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
+        keep: Callable[[Model], None] | None = None,
+        earlier: Model | None = None,
+        began: float | None = None,
         progress: Progress = SILENT,
         world: World = ALONE,
     ) -> LQFClassifier:
-        """Find the optimum.
+        """Fit the best model that effort and time allow, or the one that the settings name.
 
         Args:
             X: a folder CLASS/*.jpg, a CSV manifest, a torch Dataset, or images or tensors as one array.
@@ -203,12 +214,16 @@ class LQFClassifier:
             checkpoint: file in which a long solve keeps what it has reached; it stays until you delete it, so that a
                 model that could not be saved is not lost.
             resume: continue from that file.
+            keep: called with the best model so far, e.g. to save it, whenever there is a better one.
+            earlier: a model of the same data and settings to climb on from, `fitted_` of another one.
+            began: moment of `time.monotonic` from which on ``time_limit`` counts; default: now.
             progress: where to report, e.g. `lqf.utils.progress.terminal_progress()`.
             world: the processes that share the work, all of which call this with the same arguments
                 (`lqf.runtime.distributed.joined`); default: this one alone.
         """
         settings, setup = self._of(Settings), self._of(Setup)
         device = world.device or resolve_device(self.device)
+        deadline = Deadline.after(time_for(settings, device.type == "cuda") if settings.climbs else None, began)
         _check_solver(settings, world)
         samples = load_samples(
             X,
@@ -227,21 +242,33 @@ class LQFClassifier:
         world.same("data, settings and network", [samples.ids, settings.to_dict(), backbone.spec["state_sha256"]])
         images = open_shard(samples, preprocess, world, strict=setup.strict, progress=progress)
         _report_skipped(images, progress)
-        check_trainable(images.samples)
-        keep = None
+        for sentence in check_trainable(images.samples):
+            progress.say(sentence)
+        kept = None
         if checkpoint is not None:
             fingerprint = _fingerprint(images, settings, backbone.spec, preprocess)
-            keep = Checkpoint(Path(checkpoint), fingerprint, resume=resume)
-        fitted = fit(images, backbone, preprocess, Context(settings, device, world, progress, keep))
-        train = replace(fitted.train, source=str(X) if isinstance(X, str | Path) else None)
-        self._adopt(replace(fitted, train=train, setup=setup))
+            kept = Checkpoint(Path(checkpoint), fingerprint, resume=resume)
+        context = Context(settings, device, world, progress, kept, deadline=deadline)
+        source = str(X) if isinstance(X, str | Path) else None
+
+        def named(model: Model) -> Model:
+            return replace(model, train=replace(model.train, source=source), setup=setup)
+
+        if settings.climbs:
+            better = keep and (lambda model: keep(named(model)))
+            if earlier is not None:
+                check_same(earlier, images, settings, backbone)
+            fitted = climb(images, backbone, preprocess, context, keep=better, earlier=earlier)
+        else:
+            fitted = fit(images, backbone, preprocess, context)
+        self._adopt(named(fitted))
         return self
 
     def _of(self, kind: type[Any]) -> Any:
         """The arguments that are fields of `Settings` or `Setup`."""
         return kind(**{f.name: getattr(self, f.name) for f in fields(kind)})
 
-    def _adopt(self, fitted: FittedModel) -> None:
+    def _adopt(self, fitted: Model) -> None:
         self.fitted_ = fitted
         self.analysis_: Analysis | None = None
         self.report_ = fitted.report.to_dict()
@@ -384,7 +411,7 @@ class LQFClassifier:
         model._adopt(fitted)
         return model
 
-    def _model(self) -> FittedModel:
+    def _model(self) -> Model:
         if not hasattr(self, "fitted_"):
             raise LQFError("this LQFClassifier is not fitted yet; call `fit` or `LQFClassifier.load` first")
         return self.fitted_
@@ -415,11 +442,9 @@ LQFClassifier.__doc__ = LQFClassifier.__doc__.replace("    {arguments}", describ
 
 def _fingerprint(images: Images, settings: Settings, spec: dict[str, Any], preprocess: Preprocess) -> dict[str, Any]:
     """What decides the problem that a checkpoint belongs to."""
-    samples, how = images.samples, settings.to_dict()
-    for irrelevant in ("tol", "max_passes", "batch_size", "precision", "compile", "loo"):
-        how.pop(irrelevant)
+    samples = images.samples
     return {
-        "settings": how,
+        "settings": settings.of_problem(),
         "backbone": spec.get("state_sha256"),
         "preprocess": preprocess.to_dict(),
         "hashes": list(images.hashes),

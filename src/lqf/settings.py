@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import Field, asdict, dataclass, field, fields
 from numbers import Integral, Real
@@ -12,6 +13,7 @@ from textwrap import fill
 from typing import Any
 
 from lqf.errors import LQFError
+from lqf.utils.text import seconds_of
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,36 @@ def _is_positive(value: Any) -> bool:
     return isinstance(value, Real) and value is not True and 0 < float(value) < float("inf")
 
 
+NAMED_VIEWS: dict[str, int] = {"none": 1, "flip": 2, "five": 5, "ten": 10, "resized": 4}
+"""Fixed views of every image under each name; crops8 and the like stand for as many as they say."""
+
+
+def view_count(name: str) -> int:
+    """Number of fixed views that a name stands for; LQFError where it stands for none."""
+    number = re.fullmatch(r"crops([1-9][0-9]{0,2})", name) if isinstance(name, str) else None
+    if number and int(number[1]) >= 3:
+        return int(number[1])
+    if name not in NAMED_VIEWS:
+        raise LQFError(f"views is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
+    return NAMED_VIEWS[name]
+
+
+def _are_views(value: Any) -> bool:
+    try:
+        return value == "auto" or view_count(value) > 0
+    except LQFError:
+        return False
+
+
 POSITIVE = Rule(_is_positive, "it must be a positive number")
 POSITIVE_OR_NONE = Rule(lambda v: v is None or _is_positive(v), "it must be a positive number, or None")
 DECAY = Rule(lambda v: _is_positive(v) or (isinstance(v, str) and v == "auto"), "give `auto` or a positive number")
 COUNT = Rule(_is_count, "it must be a whole number, 1 or more")
 COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None")
 NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")
+TIME = Rule(lambda v: v is None or _is_positive(v), "give a time like 90, 20s, 10m or 1h30m")
 WHOLE = Rule(_is_whole, "it must be a whole number")
+VIEWS = Rule(_are_views, f"choose auto, {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
 SWITCH = Rule(lambda v: isinstance(v, bool), "it must be True or False")
 
 
@@ -67,7 +92,7 @@ def setting(
     return field(default=default, metadata=known)
 
 
-IMAGES, PROBLEM, SOLVING = "images", "network and problem", "solving"
+EFFORT, IMAGES, PROBLEM, SOLVING = "effort", "images", "network and problem", "solving"
 """Groups of options."""
 
 
@@ -107,24 +132,42 @@ class Setup:
 class Settings:
     """What is solved, and how."""
 
+    effort: str = setting(
+        "auto",
+        "how far to climb from the closed-form head: quick: heads alone; standard: LQF, too; best: more views, moved "
+        "networks and a stack as well; auto: standard on a GPU, on a CPU what fits into two minutes",
+        group=EFFORT,
+        choices=("auto", "quick", "standard", "best"),
+    )
+    time_limit: str | float | None = setting(
+        None,
+        "time for the whole fit, start-up included: 90, 20s, 10m, 1h30m; the best model found by then is kept",
+        group=EFFORT,
+        rule=TIME,
+        metavar="TIME",
+    )
     solver: str = setting(
         "auto",
-        "auto: dense where it is affordable, else pcg; head: the last layer alone; sgd, adam: the paper's mini-batches",
+        "auto: climb from the head to better models while they gain; or one model: head, the last layer alone; dense "
+        "or pcg, LQF; sgd or adam, the paper's mini-batches",
         group=SOLVING,
         choices=("auto", "head", "dense", "pcg", "sgd", "adam"),
     )
     views: str = setting(
         "auto",
-        "fixed views of every image, in training and in predictions: its centre, that and its mirror image, crops, "
-        "random resized crops; auto: the mirror image where leave-one-out gains by it",
+        "fixed views of every image, in training and in predictions: none (its centre alone), flip (and its mirror "
+        "image), five or ten crops, resized (four views, two of them random resized crops), crops8 (eight, or any "
+        "other number, with crops of a quarter of the image or more); auto: what gains out of sample",
         group=IMAGES,
-        choices=("auto", "none", "flip", "five", "ten", "resized"),
+        rule=VIEWS,
+        metavar="NAME",
     )
     pooling: str = setting(
         "auto",
-        "mean of the last feature map, or root of its covariance; auto: by leave-one-out",
+        "mean of the last feature map, root of its covariance, or both (the network is then linearised under the "
+        "mean); auto: by leave-one-out",
         group=PROBLEM,
-        choices=("auto", "avg", "bilinear"),
+        choices=("auto", "avg", "bilinear", "both"),
     )
     pool_channels: int = setting(
         256, "principal channels of bilinear pooling; k make k(k+1)/2 features", group=PROBLEM, rule=COUNT
@@ -170,7 +213,12 @@ class Settings:
         group=SOLVING,
         choices=("auto", "folds", "kernel", "none"),
     )
-    tol: float = setting(2e-2, "relative residual at which pcg stops", group=SOLVING, rule=POSITIVE)
+    tol: float = setting(
+        2e-2,
+        "distance of the training outputs from the optimum's, relative to their norm, at which pcg stops",
+        group=SOLVING,
+        rule=POSITIVE,
+    )
     max_passes: int = setting(40, "products after which pcg gives up", group=SOLVING, rule=COUNT)
     epochs: int = setting(30, "of sgd and adam", group=SOLVING, rule=COUNT)
     learning_rate: float | None = setting(
@@ -207,6 +255,8 @@ class Settings:
     seed: int = setting(0, "of every random choice", group=SOLVING, rule=WHOLE)
 
     def __post_init__(self) -> None:
+        if isinstance(self.time_limit, str):
+            object.__setattr__(self, "time_limit", seconds_of(self.time_limit) or self.time_limit)
         for f in fields(self):
             value = getattr(self, f.name)
             if hasattr(value, "item"):  # a search over settings gives numpy's numbers, which JSON lacks
@@ -217,11 +267,31 @@ class Settings:
                 f"augment {self.augment!r} draws new images in every epoch and needs solver `sgd` or `adam`; "
                 "the other solvers take a fixed set of `views`"
             )
+        if self.pooling == "both" and self.linearize_reduction:
+            raise LQFError(
+                "linearize_reduction lets the channels of bilinear pooling change, and pooling `both` leaves them as "
+                "they are; use pooling `bilinear`"
+            )
+        if not self.climbs and (self.effort != "auto" or self.time_limit is not None):
+            raise LQFError(
+                "effort and time_limit say how far to climb from model to model, and these settings name one model "
+                f"({self._named()}); leave out the one or the other"
+            )
         if self.moves and self.solver == "head":
             raise LQFError(
                 "relinearize and finetune_first move the network, and solver `head` leaves it as it is; "
                 "use `auto`, `dense` or `pcg`"
             )
+
+    @property
+    def climbs(self) -> bool:
+        """Whether a fit goes from model to model (`lqf.fitting.ladder`), and is not the fit of one that was named."""
+        return self.solver == "auto" and not self.moves and self.form == "centred"
+
+    def _named(self) -> str:
+        default = {f.name: f.default for f in fields(self)}
+        names = ("solver", "relinearize", "finetune_first", "form")
+        return ", ".join(f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) != default[n])
 
     @property
     def moves(self) -> bool:
@@ -238,6 +308,14 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         return asdict(self)
+
+    def of_problem(self) -> dict[str, Any]:
+        """Those that decide what is fitted, as JSON values: not how far, how fast or how exactly."""
+        return {name: value for name, value in asdict(self).items() if name not in INCIDENTAL}
+
+
+INCIDENTAL = ("effort", "time_limit", "tol", "max_passes", "batch_size", "precision", "compile", "loo")
+"""Settings that decide how far, how fast or how exactly a fit goes."""
 
 
 def _check(f: Field[Any], value: Any) -> None:

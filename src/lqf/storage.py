@@ -3,7 +3,9 @@
     model.json           format, backbone (name, hashes), preprocessing, classes, settings, report, hashes of the rest
     weights.safetensors  head, point, delta, leave-one-out outputs, the reduction of a bilinear pooling
     backbone.safetensors the network's weights, where they were moved away from those that its name stands for
+    rungs.safetensors    out-of-sample outputs of every model that a climb has tried
     samples.csv          id, label, weight, group, sha256 of every training sample
+    member1, member2, …  the members of a stack, each a folder like this one; there are no weights beside them
 
 Loading checks every hash; nothing is ever unpickled.
 """
@@ -30,7 +32,7 @@ from lqf.backbones.state import is_moved, state_of
 from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import FittedModel, TrainingTable
+from lqf.fitting import FittedModel, Model, Stack, TrainingTable
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
 from lqf.utils.files import atomic_folder, has_format
@@ -38,11 +40,12 @@ from lqf.utils.json_values import dump_json, json_values
 
 T = TypeVar("T")
 FORMAT = "lqf-model"
-VERSION = 1
-BACKBONE = "backbone.safetensors"
+VERSION, STACKED = 1, 2
+"""Versions of the format: of one model, and of a stack, which older readers do not know."""
+BACKBONE, RUNGS = "backbone.safetensors", "rungs.safetensors"
 
 
-def save(model: FittedModel, path: str | Path, *, overwrite: bool = False) -> None:
+def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
     """Write the folder beside its final place and move it there."""
     path = Path(path)
     check_target(path, overwrite)
@@ -60,7 +63,7 @@ def check_target(path: Path, overwrite: bool) -> None:
         raise LQFError(f"`{path}` exists and is not a fitted model; it is not replaced even with --overwrite")
 
 
-def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None) -> FittedModel:
+def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None) -> Model:
     """The model, with the settings it was fitted by.
 
     Args:
@@ -74,6 +77,8 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
         if not (path / name).is_file() or _sha256(path / name) != digest:
             raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
     try:
+        if meta["version"] == STACKED:
+            return _load_stack(path, meta, backbone, weights)
         tensors = load_file(path / "weights.safetensors")
         state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
         rebuilt = _rebuilt(path, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
@@ -84,7 +89,32 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
         raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
 
 
-def _write(model: FittedModel, folder: Path) -> None:
+def _write(model: Model, folder: Path) -> None:
+    _write_samples(model, folder / "samples.csv")
+    own = _write_stack(model, folder) if isinstance(model, Stack) else _write_one(model, folder)
+    files = [*own.pop("files"), "samples.csv"]
+    if model.tried:
+        # names of rungs are for people, and keys of a file need not be
+        numbered = {str(i): outputs.contiguous() for i, outputs in enumerate(model.tried.values())}
+        save_file(numbered, folder / RUNGS)
+        files.append(RUNGS)
+    meta = {
+        "format": FORMAT,
+        **own,
+        "beta": model.beta,
+        "train": model.train.source,
+        "loo": None if model.loo is None else {"level": model.loo.level, "note": model.loo.note},
+        "tried": list(model.tried),
+        "settings": {**model.setup.to_dict(), **model.settings.to_dict()},
+        "report": model.report.to_dict(),
+        "files": {n: _sha256(folder / n) for n in files},
+    }
+    meta = json_values(meta)
+    meta["sha256"] = _digest(meta)
+    (folder / "model.json").write_text(dump_json(meta))
+
+
+def _write_one(model: FittedModel, folder: Path) -> dict[str, Any]:
     tensors = {"head": model.head, "point": model.point, "delta": model.delta}
     if model.loo is not None:
         tensors["loo"] = model.loo.outputs
@@ -92,14 +122,12 @@ def _write(model: FittedModel, folder: Path) -> None:
     if reduction is not None:
         tensors["reduction"] = reduction.cpu()
     save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "weights.safetensors")
-    names = ["weights.safetensors", "samples.csv"]
+    names = ["weights.safetensors"]
     if is_moved(model.backbone):
         state = state_of(model.backbone.body)
         save_file({k: v.detach().cpu().contiguous().clone() for k, v in state.items()}, folder / BACKBONE)
         names.append(BACKBONE)
-    _write_samples(model, folder / "samples.csv")
-    meta = {
-        "format": FORMAT,
+    return {
         "version": VERSION,
         "backbone": model.backbone.spec,
         "preprocess": model.preprocess.to_dict(),
@@ -107,19 +135,26 @@ def _write(model: FittedModel, folder: Path) -> None:
         "alpha": model.alpha,
         "constant": model.constant,
         "stage": model.stage,
-        "beta": model.beta,
-        "train": model.train.source,
-        "loo": None if model.loo is None else {"level": model.loo.level, "note": model.loo.note},
-        "settings": {**model.setup.to_dict(), **model.settings.to_dict()},
-        "report": model.report.to_dict(),
-        "files": {n: _sha256(folder / n) for n in names},
+        "files": names,
     }
-    meta = json_values(meta)
-    meta["sha256"] = _digest(meta)
-    (folder / "model.json").write_text(dump_json(meta))
 
 
-def _write_samples(model: FittedModel, path: Path) -> None:
+def _write_stack(model: Stack, folder: Path) -> dict[str, Any]:
+    if model.loo is not None:
+        save_file({"loo": model.loo.outputs.contiguous()}, folder / "weights.safetensors")
+    names = [f"member{k + 1}" for k in range(len(model.members))]
+    for name, member in zip(names, model.members, strict=True):
+        (folder / name).mkdir()
+        _write(member, folder / name)
+    files = [f"{name}/model.json" for name in names] + (["weights.safetensors"] if model.loo is not None else [])
+    members = [
+        {"folder": folder_, "name": name, "weight": w, "share": share}
+        for folder_, name, w, share in zip(names, model.names, model.weights, model.shares, strict=True)
+    ]
+    return {"version": STACKED, "members": members, "classes": list(model.classes), "files": files}
+
+
+def _write_samples(model: Model, path: Path) -> None:
     t = model.train
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -140,9 +175,10 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise LQFError(f"`{path}` cannot be read as a fitted model ({error})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise LQFError(f"`{path}/model.json` was not written by lqf; give the folder that `lqf fit` wrote")
-    if meta.get("version") != VERSION:
+    if meta.get("version") not in (VERSION, STACKED):
         raise LQFError(
-            f"`{path}` has format version {meta.get('version')}, this lqf reads {VERSION}; use a matching lqf"
+            f"`{path}` has format version {meta.get('version')}, this lqf reads {VERSION} and {STACKED}; use a "
+            "matching lqf"
         )
     if meta.pop("sha256", None) != _digest(meta):
         raise LQFError(f"`{path}` is damaged: `model.json` is not what was saved; fit again")
@@ -171,10 +207,6 @@ def _assemble(
 ) -> FittedModel:
     classes = tuple(meta["classes"])
     train = _read_samples(path / "samples.csv", classes, meta["train"])
-    loo = None
-    if meta["loo"] is not None:
-        labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
-        loo = LeaveOneOut(tensors["loo"], meta["loo"]["level"], meta["loo"]["note"], labels=labels, weights=w)
     return FittedModel(
         backbone=backbone,
         preprocess=Preprocess.from_dict(meta["preprocess"]),
@@ -187,11 +219,45 @@ def _assemble(
         delta=tensors["delta"],
         beta=meta["beta"],
         train=train,
-        loo=loo,
+        loo=_read_loo(meta, tensors, train),
         report=FitReport.from_dict(meta["report"]),
         settings=_fields(Settings, meta["settings"]),
         setup=setup,
+        tried=_read_tried(path, meta),
     )
+
+
+def _load_stack(path: Path, meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None) -> Stack:
+    members = [load(path / m["folder"], backbone=backbone, weights=weights) for m in meta["members"]]
+    train = _read_samples(path / "samples.csv", tuple(meta["classes"]), meta["train"])
+    tensors = load_file(path / "weights.safetensors") if meta["loo"] is not None else {}
+    return Stack(
+        members=tuple(m for m in members if isinstance(m, FittedModel)),
+        weights=tuple(m["weight"] for m in meta["members"]),
+        names=tuple(m["name"] for m in meta["members"]),
+        shares=tuple(m["share"] for m in meta["members"]),
+        beta=meta["beta"],
+        train=train,
+        loo=_read_loo(meta, tensors, train),
+        report=FitReport.from_dict(meta["report"]),
+        settings=_fields(Settings, meta["settings"]),
+        setup=members[0].setup,
+        tried=_read_tried(path, meta),
+    )
+
+
+def _read_loo(meta: dict[str, Any], tensors: Mapping[str, torch.Tensor], train: TrainingTable) -> LeaveOneOut | None:
+    if meta["loo"] is None:
+        return None
+    labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
+    return LeaveOneOut(tensors["loo"], meta["loo"]["level"], meta["loo"]["note"], labels=labels, weights=w)
+
+
+def _read_tried(path: Path, meta: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Models of earlier versions have none."""
+    names = meta.get("tried", [])
+    outputs = load_file(path / RUNGS) if names else {}
+    return {name: outputs[str(i)] for i, name in enumerate(names)}
 
 
 def _fields(of: type[T], values: Mapping[str, Any]) -> T:

@@ -18,18 +18,6 @@ def _one_class(photos: Path) -> None:
     shutil.copytree(photos / "train" / "red", "train/red")
 
 
-def _one_image(photos: Path) -> None:
-    shutil.copytree(photos / "train", "train")
-    for path in sorted(Path("train/green").iterdir())[1:]:
-        path.unlink()
-
-
-def _one_readable_image(photos: Path) -> None:
-    shutil.copytree(photos / "train", "train")
-    for path in sorted(Path("train/green").iterdir())[1:]:
-        path.write_bytes(b"")
-
-
 def _no_readable_image(photos: Path) -> None:
     for name in ("a", "b"):
         Path("train", name).mkdir(parents=True)
@@ -49,8 +37,6 @@ BAD_FOLDERS = {
     "there is none": (lambda photos: None, "is not there"),
     "empty": (_empty, "it is empty"),
     "one class": (_one_class, "one class (`red`)"),
-    "a class with one image": (_one_image, "green (1 image)"),
-    "a class with one image that can be read": (_one_readable_image, "green (1 image)"),
     "no image that can be read": (_no_readable_image, "4 of 4 images"),
     "images outside any class": (_loose, "outside any class folder"),
     "a file": (_file, "is a file"),

@@ -56,7 +56,7 @@ def test_interrupted_before_the_first_checkpoint(lqf, photos, monkeypatch):
     monkeypatch.setattr("lqf.fitting.encoder.Encoder.features", ctrl_c)
     called = lqf("fit", photos / "train", "-o", "run", *SOLVE, "--resume")
     assert called.code == 130
-    assert "there is no checkpoint `run.checkpoint`" in called.err
+    assert "no checkpoint `run.checkpoint`" in called.err
     assert "interrupted before the first checkpoint" in called.err
     assert not any(Path().iterdir())
 

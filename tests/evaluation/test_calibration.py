@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lqf.evaluation.calibration import fit_temperature, log_loss, probabilities
+from lqf.evaluation.calibration import _GRID, calibrate, fit_temperature, log_loss, log_losses, probabilities
 from lqf.linear.targets import n_outputs
 
 
@@ -74,3 +74,43 @@ def test_probabilities_sum_to_one_and_order_like_the_outputs(n_classes: int) -> 
         assert torch.equal(p[:, 1] > 0.5, f[:, 0] > 0)
     else:
         assert torch.equal(p.argsort(1), f.argsort(1))
+
+
+def test_few_points_of_the_grid_find_what_all_of_them_would() -> None:
+    for seed in range(20):
+        f, labels = drawn(10 ** (0.2 * (seed - 10)), 2 + seed % 3, n=30 + seed)
+        losses = [log_loss(f, labels, float(b)) for b in _GRID]
+        k = min(max(losses.index(min(losses)), 1), len(_GRID) - 2)
+        assert fit_temperature(f, labels)[0] == pytest.approx(float(_GRID[k]), rel=0.13)  # one step of the grid
+
+
+def test_losses_of_samples_have_the_loss_as_their_mean() -> None:
+    f, labels = drawn(0.5, 4, n=50)
+    assert float(log_losses(f, labels, 0.7).mean()) == pytest.approx(log_loss(f, labels, 0.7), rel=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_a_calibrated_model_is_not_certain_where_few_samples_are_all_right(n_classes: int) -> None:
+    sure = []
+    for n in (12, 48, 192):
+        f, _ = drawn(1.0, n_classes, n=n)
+        labels = probabilities(f, 1.0).argmax(1)
+        assert float(probabilities(f, fit_temperature(f, labels)[0]).amax(1).mean()) > 0.98
+        sure.append(float(probabilities(f, calibrate(f, labels)).amax(1).mean()))
+    assert 0.8 < sure[0] < 0.9  # of twelve right answers
+    assert sure == sorted(sure)
+    assert sure[2] > 0.94
+
+
+def test_with_many_samples_the_assumed_mistake_changes_nothing() -> None:
+    f, labels = drawn(0.5, 4)
+    assert calibrate(f, labels) == pytest.approx(fit_temperature(f, labels)[0], rel=0.01)
+    assert calibrate(f, labels, mistakes=0.0) == fit_temperature(f, labels)[0]
+
+
+def test_the_assumed_mistake_is_one_more_sample() -> None:
+    """Averaged over the samples, so that as many copies of all of them as there are make whole ones of it."""
+    f, labels = drawn(0.8, 3, n=9)
+    second = f.scatter(1, labels[:, None], -torch.inf).argmax(1)
+    more = torch.cat([labels.repeat(9), second])
+    assert calibrate(f, labels) == pytest.approx(fit_temperature(f.repeat(10, 1), more)[0], rel=1e-9)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fits import classifier, data
-from lqf.evaluation.calibration import fit_temperature
+from lqf.evaluation.calibration import calibrate
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.linear.inputs import average_views
 
@@ -47,8 +47,8 @@ def test_a_flipped_label_is_the_most_suspicious(n_classes: int, solver: str) -> 
 def test_temperature_takes_the_sample_weights() -> None:
     outputs, labels, weights = torch.randn(30, 3), torch.randint(0, 3, (30,)), torch.rand(30)
     result = LeaveOneOut(outputs, "exact", labels=labels, weights=weights)
-    assert result.temperature() == fit_temperature(outputs, labels, weights)
-    assert result.temperature() != fit_temperature(outputs, labels)
+    assert result.temperature() == calibrate(outputs, labels, weights)
+    assert result.temperature() != calibrate(outputs, labels)
 
 
 def test_views_are_averaged_per_sample() -> None:

@@ -10,9 +10,9 @@ from torch import Tensor
 from dense import optimum
 from fits import FIXED, brute_outputs, classifier, convnet, data, pictures, reopened
 from lqf.fast import FastLinearization
-from lqf.fitting.folds import stratified_folds
+from lqf.fitting.folds import folds_needed, stratified_folds
 from lqf.fitting.point import crossfit_point
-from lqf.fitting.refits import Refits, folds_needed
+from lqf.fitting.refits import Refits
 from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.solvers import Head
 from problems import features, problem
@@ -27,6 +27,7 @@ def whole(labels: torch.Tensor = LABELS) -> tuple[QuadraticProblem, Head]:
 
 def refits(p: QuadraticProblem, head: Head, monkeypatch: pytest.MonkeyPatch, products: int = 400) -> Refits:
     monkeypatch.setattr("lqf.fitting.refits.REFIT_PRODUCTS", products)
+    monkeypatch.setattr("lqf.fitting.refits.REFIT_TOL", 1e-9)
     return Refits(p, head, lambda part, fold: crossfit_point(part, 3.0, fold), None)
 
 
@@ -66,6 +67,7 @@ def test_all_views_of_a_sample_and_whole_groups_leave_with_their_fold(
     views: str, groups: np.ndarray | None, folds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lqf.fitting.refits.REFIT_PRODUCTS", 400)
+    monkeypatch.setattr("lqf.fitting.refits.REFIT_TOL", 1e-9)
     x, y = pictures(12, side=12)
     s = np.random.default_rng(0).uniform(0.5, 2, 12)
     model = classifier(backbone=convnet(), size=8, views=views, solver="pcg", loo="folds", **FIXED)
@@ -105,9 +107,9 @@ def test_labels_of_a_fold_do_not_reach_its_predictions(monkeypatch: pytest.Monke
 
 
 def test_enough_samples_need_not_all_be_refitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folds_needed(torch.arange(5000) % 5) == 1
-    assert folds_needed(torch.arange(2000) % 5) == 3
-    assert folds_needed(torch.arange(900) % 5) == 5
+    assert folds_needed(torch.arange(5000) % 5, 1000) == 1
+    assert folds_needed(torch.arange(2000) % 5, 1000) == 3
+    assert folds_needed(torch.arange(900) % 5, 1000) == 5
     monkeypatch.setattr("lqf.fitting.refits.ENOUGH", 10)
     x, y = data(40)
     some = classifier(solver="pcg", **FIXED).fit(x, y)

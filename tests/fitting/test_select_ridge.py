@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dense import ridge_regression
 from lqf.evaluation.calibration import fit_temperature
+from lqf.fitting.report import choice_of_weight_decay
 from lqf.fitting.select_ridge import RELATIVE_GRID, Judge, choose_ridge
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear.targets import encode, error_rate
@@ -31,13 +32,54 @@ def judge_of(labels: Tensor, weights: Tensor | None = None, n_views: int = 1) ->
 def test_the_best_trial_is_chosen_with_its_residuals() -> None:
     z, labels = data(1.0)
     judge, kernel = judge_of(labels), z @ z.T
-    kernels = {omega: KernelRidge.from_kernel(kernel + kernel.square() / omega, torch.ones(N)) for omega in (1.0, 9.0)}
-    choice = choose_ridge(kernels.__getitem__, judge.targets, judge, [1.0, 9.0])
-    assert len(choice.trials) == 2 * len(RELATIVE_GRID)
-    assert {t.omega for t in choice.trials} == {1.0, 9.0}
+
+    def factor(omega: float) -> KernelRidge:
+        return KernelRidge.from_kernel(kernel + kernel.square() / omega, torch.ones(N))
+
+    choice = choose_ridge(factor, judge.targets, judge, [1.0, 9.0])
+    assert len([t for t in choice.trials if t.omega in (1.0, 9.0)]) == 2 * len(RELATIVE_GRID)
     assert choice.best == min(choice.trials, key=lambda t: t.loss)
     assert (choice.mu, choice.omega) == (choice.best.mu, choice.best.omega)
-    assert torch.equal(choice.e_loo, kernels[choice.omega].loo(judge.targets, choice.mu))
+    assert torch.equal(choice.e_loo, factor(choice.omega).loo(judge.targets, choice.mu))
+
+
+def test_the_grid_goes_on_where_the_best_strength_is_at_its_end() -> None:
+    """A kernel so strong, and labels so clear, that the least strength of the grid is too much."""
+    z, labels = data(1.0)
+    judge = judge_of(labels)
+    far = torch.cat([z, 300 * torch.randn(N, 2, dtype=z.dtype, generator=torch.Generator().manual_seed(0))], 1)
+    ridge = KernelRidge.from_features(far, torch.ones(N))
+    choice = choose_ridge(lambda _: ridge, judge.targets, judge, [1.0])
+    lowest = ridge.scale * RELATIVE_GRID[0]
+    assert choice.mu < 0.99 * lowest
+    assert len(choice.trials) > len(RELATIVE_GRID)
+    assert choice.best == min(choice.trials, key=lambda t: t.loss)
+    assert choice.at_end == ""
+    assert min(t.mu for t in choice.trials) < choice.mu
+
+
+def test_a_choice_that_stays_at_the_end_says_so() -> None:
+    z, labels = data(1.0)
+    judge = judge_of(labels)
+    ridge = KernelRidge.from_features(1e-9 * z + 1, torch.ones(N))  # nothing but a constant: no strength is too much
+    choice = choose_ridge(lambda _: ridge, judge.targets, judge, [1.0])
+    assert choice.mu in (min(t.mu for t in choice.trials), max(t.mu for t in choice.trials))
+    assert choice.at_end in ("lowest", "highest")
+    entry = choice_of_weight_decay(choice, float(N), "head")[0]
+    assert entry["at_end"] == choice.at_end
+
+
+def test_a_body_that_wants_no_change_is_tried_with_less_and_less() -> None:
+    z, labels = data(1.0)
+    judge, noise = judge_of(labels), torch.randn(N, 5, dtype=z.dtype, generator=torch.Generator().manual_seed(1))
+
+    def factor(omega: float) -> KernelRidge:
+        return KernelRidge.from_kernel(z @ z.T + noise @ noise.T / omega, torch.ones(N))
+
+    mu = choose_ridge(lambda _: factor(1e12), judge.targets, judge, [1.0]).mu
+    choice = choose_ridge(factor, judge.targets, judge, [0.1, 1.0], [mu])
+    assert {t.omega for t in choice.trials} > {0.1, 1.0}
+    assert choice.omega > 1.0
 
 
 def test_the_grid_is_in_units_of_each_kernels_mean_eigenvalue() -> None:

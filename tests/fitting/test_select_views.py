@@ -8,14 +8,19 @@ import pytest
 import torch
 from torch import nn
 
-from fits import classifier, data, pictures, sequential
+from fits import classifier, convnet, data, pictures, sequential
 from lqf import LQFClassifier
+from lqf.backbones import load_backbone
 from lqf.data import Preprocess, load_samples, open_images, select_images, with_views
 from lqf.errors import LQFError
+from lqf.fitting import Context, TrainingSet
 from lqf.fitting.checkpoint import Checkpoint
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.select_pooling import select_pooling
 from lqf.fitting.select_ridge import Trial
-from lqf.fitting.select_views import GAIN, interleaved, reason_against, worth_it
+from lqf.fitting.select_views import GAIN, in_views, reason_against, worth_it
 from lqf.linear.problem import QuadraticProblem
+from lqf.settings import Settings
 from lqf.solvers.planner import Plan, Rates, plan
 
 
@@ -112,13 +117,13 @@ def test_a_solve_that_would_take_too_long_has_no_extra_views(monkeypatch: pytest
 
 
 def test_a_kernel_that_only_fits_without_views_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cost(problem: QuadraticProblem, rates: Any, memory: int) -> Plan:
+    def cost(problem: QuadraticProblem, rates: Any, memory: int, **_: Any) -> Plan:
         return Plan("dense", 1.0, len(problem.targets), 1 << 28, "dense")
 
     monkeypatch.setattr("lqf.solvers.planner.cost_dense", cost)
     monkeypatch.setattr(
         "lqf.fitting.pose._plan",
-        lambda t: plan(t.quadratic, "dense", Rates.measure(t.quadratic, t.quadratic), 50),
+        lambda t, rows: plan(t.quadratic, "dense", Rates.measure(t.quadratic, t.quadratic), 50),
     )
     auto = fitted(*marked(36, sided=False))  # 36 rows without views, 72 with them
     entry = the_choice(auto)
@@ -169,8 +174,23 @@ def test_only_a_clear_gain_is_worth_the_views() -> None:
 
 def test_views_of_too_many_images_are_not_tried() -> None:
     assert reason_against(200, 1280, 4, 1 << 33, False) == ""
-    assert "10,000 images" in reason_against(20_000, 32_896, 4, 1 << 40, False)
+    assert "20,000 rows" in reason_against(20_000, 32_896, 4, 1 << 40, False)
     assert "memory" in reason_against(4000, 32_896, 4, 1 << 20, True)
+
+
+@pytest.mark.parametrize("stage", ["all", "deep"])
+def test_more_views_are_added_to_those_that_are_known(stage: str) -> None:
+    """Whether the activations before a stage are kept or not, every row has the features that it has alone."""
+    preprocess = Preprocess(size=8, resize=10)
+    images = open_images(load_samples(*pictures(9)), preprocess)
+    context = Context(Settings(dtype="float64", linearize=stage, views="none"), torch.device("cpu"))
+    head = select_pooling(TrainingSet.of(images, preprocess, context), load_backbone(convnet()))
+    grown = in_views(in_views(head, "flip"), "crops5")
+    at_once = Encoder(head.data.with_views("crops5"), grown.backbone).features()
+    assert grown.features.shape == (45, head.features.shape[1])
+    torch.testing.assert_close(grown.features, at_once, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(grown.features[::5], head.features, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(grown.encoder.features(), at_once, rtol=1e-12, atol=1e-12)
 
 
 # --- the images ----------------------------------------------------------------------------------------------------
@@ -183,8 +203,6 @@ def test_views_share_the_pixels() -> None:
     assert (images.n_views, both.n_views) == (1, 2)
     assert both.store is images.store
     assert torch.equal(both.batch(range(6), 1), images.batch(range(6)).flip(-1))
-    z = interleaved(torch.arange(3.0)[:, None], torch.arange(3.0)[:, None] + 10)
-    assert z[:, 0].tolist() == [0, 10, 1, 11, 2, 12]
     with pytest.raises(LQFError, match="need uint8 images"):
         with_views(open_images(load_samples(*data()), plain), Preprocess(views="flip"))
 

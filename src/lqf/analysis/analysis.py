@@ -13,6 +13,7 @@ from torch import Tensor
 from lqf.analysis.by_iteration import ByIteration
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.by_kfac import ByKFAC
+from lqf.analysis.by_stack import ByStack
 from lqf.analysis.counterfactual import Change, sample_numbers
 from lqf.analysis.curve import Curve, drop_curve
 from lqf.analysis.elimination import STEPS
@@ -23,11 +24,11 @@ from lqf.analysis.queries import Queries
 from lqf.analysis.similarity import Similarity, centred_cosines
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
-from lqf.data import Images, load_samples, load_unlabelled, open_images
+from lqf.data import Images, load_samples, load_unlabelled, open_images, with_views
 from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import Context, FittedModel, TrainingProblem
+from lqf.fitting import Context, FittedModel, Model, Stack, TrainingProblem
 from lqf.fitting.reopen import reopen
 from lqf.runtime.device import computing
 from lqf.utils.exactness import Level
@@ -48,12 +49,12 @@ class Analysis:
         method: how it is solved.
     """
 
-    model: FittedModel
+    model: Model
     problem: TrainingProblem
     method: Method
 
     @classmethod
-    def of(cls, model: FittedModel, images: Images, context: Context, method: str = "auto") -> Analysis:
+    def of(cls, model: Model, images: Images, context: Context, method: str = "auto") -> Analysis:
         """Open the problem of a fitted model over its training images again.
 
         Args:
@@ -64,8 +65,17 @@ class Analysis:
         """
         if method not in METHODS:
             raise LQFError(f"method is {method!r}; choose one of {', '.join(METHODS)}")
+        if isinstance(model, Stack):
+            return cls._of_stack(model, images, context, method)
         problem = reopen(model, images, context)
         return cls(model, problem, _method(model, problem, method))
+
+    @classmethod
+    def _of_stack(cls, stack: Stack, images: Images, context: Context, method: str) -> Analysis:
+        """Every member's problem; that of the main one stands for the training data."""
+        members = [cls.of(m, with_views(images, m.preprocess), context, method) for m in stack.members]
+        main = members[stack.members.index(stack.main)]
+        return cls(stack, main.problem, ByStack.of(stack, tuple(m.method for m in members)))
 
     @property
     def device(self) -> torch.device:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lqf.backbones.base import Backbone
 from lqf.backbones.bilinear_pool import BilinearPool, may_be_average
+from lqf.backbones.both_pool import BothPool
 
 
 @dataclass(frozen=True)
@@ -93,17 +94,47 @@ def with_bilinear_pool(
         channels: k.
         linearised: whether the reduction is one of the weights that may change.
     """
-    body = copy.deepcopy(backbone.body)
     pool = BilinearPool(reduction, channels, linearised=linearised)
-    pool.to(next(body.parameters(), torch.zeros(())).device)
-    body.set_submodule(name, pool.eval())
     pooling = {"kind": "bilinear", "module": name, "channels": channels}
-    spec = {**backbone.spec, "pooling": pooling | ({"linearised": True} if linearised else {})}
-    return replace(backbone, body=body, features=pool.n_features, spec=spec, classifier=None)
+    return _pooled(backbone, pool, pool.n_features, pooling | ({"linearised": True} if linearised else {}))
+
+
+def with_both_pools(
+    backbone: Backbone, name: str, reduction: Tensor | None, channels: int, average: int, scale: float
+) -> Backbone:
+    """A copy of the backbone that pools both ways (`lqf.backbones.both_pool`).
+
+    Args:
+        backbone: stays as it is.
+        name: of its average pooling.
+        reduction: (k, c) rows; None keeps all channels.
+        channels: k.
+        average: c, the number of features of the average.
+        scale: of the bilinear ones.
+    """
+    pool = BothPool(BilinearPool(reduction, channels), scale)
+    pooling = {"kind": "both", "module": name, "channels": channels, "average": average, "scale": scale}
+    return _pooled(backbone, pool, average + pool.bilinear.n_features, pooling)
+
+
+def with_pooling(backbone: Backbone, pooling: dict[str, Any], reduction: Tensor | None) -> Backbone:
+    """A copy of the backbone that pools as an entry of a spec says."""
+    if pooling["kind"] == "both":
+        name, channels, average, scale = (pooling[key] for key in ("module", "channels", "average", "scale"))
+        return with_both_pools(backbone, name, reduction, channels, average, scale)
+    linearised = pooling.get("linearised", False)
+    return with_bilinear_pool(backbone, pooling["module"], reduction, pooling["channels"], linearised=linearised)
+
+
+def _pooled(backbone: Backbone, pool: nn.Module, features: int, pooling: dict[str, Any]) -> Backbone:
+    body = copy.deepcopy(backbone.body)
+    pool.to(next(body.parameters(), torch.zeros(())).device)
+    body.set_submodule(pooling["module"], pool.eval())
+    return replace(backbone, body=body, features=features, spec={**backbone.spec, "pooling": pooling}, classifier=None)
 
 
 def reduction_of(backbone: Backbone) -> Tensor | None:
     """(k, c) rows of a bilinear pooling, to be saved; None where there is nothing to save."""
     kept = backbone.spec.get("pooling")
     pool = backbone.body.get_submodule(kept["module"]) if kept else None
-    return pool.rows if isinstance(pool, BilinearPool) else None
+    return pool.rows if isinstance(pool, BilinearPool | BothPool) else None

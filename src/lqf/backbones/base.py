@@ -10,7 +10,7 @@ from torch import nn
 from lqf.backbones.activations import make_leaky
 from lqf.backbones.prefix import stages
 from lqf.backbones.weights import state_sha256
-from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Interpolation, Preprocess, Views
+from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Interpolation, Preprocess
 
 RGB = tuple[float, float, float]
 
@@ -57,7 +57,7 @@ class Backbone:
     classifier: nn.Linear | None = None
     head: str = field(default="classifier", repr=False)
 
-    def preprocess(self, *, size: int | None = None, squash: bool = False, views: Views = "none") -> Preprocess:
+    def preprocess(self, *, size: int | None = None, squash: bool = False, views: str = "none") -> Preprocess:
         """Pixels to what it was trained to see.
 
         Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lqf.backbones.average_pool import with_bilinear_pool
+from lqf.backbones.average_pool import with_pooling
 from lqf.backbones.base import Backbone
 from lqf.backbones.builtin import BUILTIN, load_builtin
 from lqf.backbones.libraries import INSTALL, load_module, load_timm, load_torchvision
@@ -68,10 +68,7 @@ def rebuild_backbone(
     backbone = _as_moved(spec, module) if "moved" in spec else _as_published(spec, weights, module)
     pooling = spec.get("pooling")
     if pooling is not None:
-        linearised = pooling.get("linearised", False)
-        backbone = with_bilinear_pool(
-            backbone, pooling["module"], reduction, pooling["channels"], linearised=linearised
-        )
+        backbone = with_pooling(backbone, pooling, reduction)
     if "moved" not in spec:
         return backbone
     return replace(with_state(backbone, state or {}), spec=spec)

@@ -18,6 +18,7 @@ from typing import Any
 from torch import fx, nn
 
 from lqf.backbones.bilinear_pool import BilinearPool, may_be_average
+from lqf.backbones.both_pool import BothPool
 from lqf.errors import LQFError
 
 
@@ -130,7 +131,7 @@ class _Tracer(fx.Tracer):
         return root_fn, [self.root, self.create_proxy("placeholder", "x", (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if isinstance(m, BilinearPool) or may_be_average(m):
+        if isinstance(m, BilinearPool | BothPool) or may_be_average(m):
             return True  # looked for, and replaced, as a whole
         return type(m) in self._opaque or super().is_leaf_module(m, module_qualified_name)
 

@@ -10,9 +10,9 @@ from typing import Any
 from lqf.cli import options
 from lqf.errors import LQFError, ProcessLost
 from lqf.runtime.distributed import joined, launched
-from lqf.settings import IMAGES, PROBLEM, SOLVING, Settings, Setup
+from lqf.settings import EFFORT, IMAGES, PROBLEM, SOLVING, Settings, Setup
 from lqf.utils.progress import Progress
-from lqf.utils.text import WIDTH, counted, duration, facts, number, percent
+from lqf.utils.text import WIDTH, counted, duration, facts, number, percent, rough_duration
 
 SUMMARY = "fine-tune a backbone on a folder of images"
 
@@ -26,9 +26,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="RUN", required=True, help="the folder to write the model to")
     options.add_overwrite(parser)
     parser.add_argument(
-        "--resume", action="store_true", default=False, help="continue a fit that was interrupted, from RUN.checkpoint"
+        "--resume",
+        action="store_true",
+        default=False,
+        help="go on from the model in RUN, or from RUN.checkpoint of a fit that was interrupted",
     )
-    for name in (IMAGES, PROBLEM, SOLVING):
+    for name in (EFFORT, IMAGES, PROBLEM, SOLVING):
         group = parser.add_argument_group(name)
         options.add_settings(group, Setup, Settings, group=name)
         if name == SOLVING:
@@ -39,23 +42,61 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Fit, save, report."""
     out, checkpoint = _targets(args)
     from lqf.estimator import LQFClassifier  # now: a wrong path is reported without waiting for torch
-    from lqf.storage import check_target
+    from lqf.fitting import Model
+    from lqf.runtime.deadline import process_began
+    from lqf.storage import check_target, save
 
-    check_target(out, args.overwrite)
     model = LQFClassifier(**{k: v for k, v in vars(args).items() if k in LQFClassifier().get_params()})
+    earlier = _earlier(args, out, progress)
+    check_target(out, args.overwrite or earlier is not None)
     before = _stamp(checkpoint)
-    _mention(checkpoint, args.resume, progress)
+    _mention(checkpoint, args.resume, earlier is not None, progress)
+    kept: list[str] = []
+
+    def keep(better: Model) -> None:
+        save(better, out, overwrite=True)
+        kept[:] = [r["name"] for r in better.report.rungs if r["kept"]][-1:]
+
     try:
         with joined(model.device) as world:
-            model.fit(args.train, checkpoint=checkpoint, resume=args.resume, progress=progress, world=world)
+            model.fit(
+                args.train,
+                checkpoint=checkpoint,
+                resume=args.resume,
+                keep=keep if world.rank == 0 else None,
+                earlier=earlier,
+                began=process_began(),
+                progress=progress,
+                world=world,
+            )
             if world.rank == 0:
-                model.save(out, overwrite=args.overwrite)
-                checkpoint.unlink(missing_ok=True)
+                if not kept and not (earlier is not None and model.fitted_ is earlier):
+                    save(model.fitted_, out, overwrite=args.overwrite)
+                if not _time_was_up(model.report_):
+                    checkpoint.unlink(missing_ok=True)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(args, checkpoint, before)) from None
+        raise KeyboardInterrupt(_interrupted(args, out, kept, checkpoint, before)) from None
     except ProcessLost as lost:
-        raise ProcessLost(_interrupted(args, checkpoint, before, str(lost)), lost.aloud) from lost
-    return {**model.report_, "run": out}
+        raise ProcessLost(_interrupted(args, out, kept, checkpoint, before, str(lost)), lost.aloud) from lost
+    return {**model.report_, "run": out, "command": shlex.join(["lqf", *_resumable(args)])}
+
+
+def _earlier(args: argparse.Namespace, out: Path, progress: Progress) -> Any:
+    """The model in RUN, to go on from; None where there is none, or where it saw a part of the images alone."""
+    if not args.resume or not out.exists():
+        return None
+    from lqf.storage import load
+
+    model = load(out, weights=args.weights)
+    if model.report.images_given is None:
+        return model
+    progress.say(f"`{out}` was fitted on a part of the images, for want of time; beginning again")
+    args.overwrite = True
+    return None
+
+
+def _time_was_up(report: dict[str, Any]) -> bool:
+    return any(rung["why"] == "the time was up" for rung in report["rungs"])
 
 
 def _targets(args: argparse.Namespace) -> tuple[Path, Path]:
@@ -73,22 +114,31 @@ def _stamp(file: Path) -> int:
     return file.stat().st_mtime_ns if file.exists() else 0
 
 
-def _mention(checkpoint: Path, resume: bool, progress: Progress) -> None:
-    if resume and not checkpoint.exists():
-        progress.say(f"there is no checkpoint `{checkpoint}`; starting from the beginning")
+def _mention(checkpoint: Path, resume: bool, earlier: bool, progress: Progress) -> None:
+    if resume and not checkpoint.exists() and not earlier:
+        progress.say(f"there is no model to go on from, and no checkpoint `{checkpoint}`; starting from the beginning")
     elif checkpoint.exists() and not resume:
         progress.say(f"`{checkpoint}` of an interrupted fit is being replaced; --resume would have continued it")
 
 
-def _interrupted(args: argparse.Namespace, checkpoint: Path, before: int, why: str = "interrupted") -> str:
-    words = [w for w in args.words if w != "--resume"]
+def _resumable(args: argparse.Namespace) -> list[str]:
+    """The words of the command, without those that only matter once."""
+    return [w for w in args.words if w not in ("--resume", "--overwrite", "--json")]
+
+
+def _interrupted(
+    args: argparse.Namespace, out: Path, kept: list[str], checkpoint: Path, before: int, why: str = "interrupted"
+) -> str:
+    words = _resumable(args) if kept else [w for w in args.words if w != "--resume"]
     lqf = "lqf" if launched()[1] == 1 else "torchrun … -m lqf"
+    command = f"{lqf} {shlex.join([*words, '--resume'])}"
+    if kept:
+        return f"{why}; `{out}` holds the best model so far ({kept[0]}). To go on from there:\n  {command}"
     if not checkpoint.exists():
         return f"{why} before the first checkpoint; to start again:\n  {lqf} {shlex.join(words)}"
     if not args.resume and _stamp(checkpoint) == before:
         return f"{why} before the first checkpoint; `{checkpoint}` still is that of the fit before this one"
-    command = shlex.join([*words, "--resume"])
-    return f"{why}; what was solved so far is kept in `{checkpoint}`. To continue:\n  {lqf} {command}"
+    return f"{why}; what was solved so far is kept in `{checkpoint}`. To continue:\n  {command}"
 
 
 def show(result: dict[str, Any]) -> str:
@@ -96,8 +146,10 @@ def show(result: dict[str, Any]) -> str:
     run = shlex.quote(str(result["run"]))
     lines = facts(
         [
+            ("error on unseen images", _unseen(result)),
             ("leave-one-out error", _leave_one_out(result)),
-            ("  of the head alone", "" if result["solver"] == "head" else percent(result["head_loo_error"])),
+            ("  of the head alone", "" if _is_head(result) or result["rungs"] else percent(result["head_loo_error"])),
+            ("model", _model(result)),
             ("solver", _solver(result)),
             ("linearised at", _moved(result["moved"])),
             ("relative residual", _residual(result)),
@@ -107,16 +159,80 @@ def show(result: dict[str, Any]) -> str:
             ("written to", str(result["run"])),
         ]
     )
+    given = f" (of {result['images_given']:,}: the time limit)" if result["images_given"] else ""
     return "\n".join(
         [
-            f"Fitted {counted(result['n'], 'image')} of {counted(len(result['classes']), 'class')}.\n",
+            f"Fitted {counted(result['n'], 'image')}{given} of {counted(len(result['classes']), 'class')}.\n",
             *lines,
+            *_rungs(result["rungs"]),
             *_choices(result["choices"]),
+            *_further(result),
             f"\nNext:  lqf evaluate {run} TEST",
             f"       lqf predict {run} IMAGE…",
             f"       lqf report {run} -o report.html",
         ]
     )
+
+
+def _is_head(result: dict[str, Any]) -> bool:
+    return result["solver"] == "head"
+
+
+def _unseen(result: dict[str, Any]) -> str:
+    """The error of the whole choice; for one model that was named, leave-one-out says it."""
+    if result["error"] is None:
+        return "" if not result["rungs"] else "not known: nothing could be left out"
+    return f"{percent(result['error'])} ± {100 * result['error_standard_error']:.1f} ({result['error_note']})"
+
+
+def _model(result: dict[str, Any]) -> str:
+    """Which rung it is."""
+    kept = [rung for rung in result["rungs"] if rung["kept"]]
+    if not kept:
+        return ""
+    if "members" in kept[-1]:
+        return ", ".join(f"{name} ({share:.0%})" for name, share in kept[-1]["members"].items())
+    pooling = {"avg": "average pooling", "bilinear": "bilinear pooling", "both": "average and bilinear pooling"}
+    return ", ".join([kept[-1]["name"], pooling.get(kept[-1]["pooling"], f"{kept[-1]['pooling']} pooling")])
+
+
+def _rungs(rungs: list[dict[str, Any]]) -> list[str]:
+    """A table of what was tried, and a line about what was not."""
+    if not rungs:
+        return []
+    width = max(len(rung["name"]) for rung in rungs)
+    out = [f"\n  {'tried'.ljust(width)}   error  cross-entropy            gain    time"]
+    for rung in rungs:
+        name = rung["name"].ljust(width)
+        if rung["error"] is None and rung["seconds"] is not None and rung["kept"]:
+            out.append(f"  {name}{'–':>8}{'–':>15}{'':>16}{rough_duration(rung['seconds']):>8}  kept")
+        elif rung["error"] is None:
+            out.append(f"  {name}  not tried: {rung['why']}" if rung["seconds"] is None else f"  {name}  {rung['why']}")
+        else:
+            gain = "" if rung["gain"] is None else f"{rung['gain']:+.3f} ± {rung['gain_standard_error']:.3f}"
+            took, kept = rough_duration(rung["seconds"]), "  kept" if rung["kept"] else ""
+            out.append(f"  {name}{percent(rung['error']):>8}{rung['loss']:>15.3f}{gain:>16}{took:>8}{kept}")
+    return out
+
+
+def _further(result: dict[str, Any]) -> list[str]:
+    """What would come next, and what to type for it."""
+    rung = result["next_rung"]
+    if rung is None:
+        return []
+    command = f"{_without(result['command'])} --effort {rung['effort']} --resume"
+    return [f"\nFurther up: {rung['name']}, about {rough_duration(rung['seconds'])}:", f"  {command}"]
+
+
+def _without(command: str) -> str:
+    """A command without its effort and time limit."""
+    words = shlex.split(command)
+    for option in ("--effort", "--time-limit"):
+        words = [w for w in words if not w.startswith(f"{option}=")]
+        while option in words:
+            at = words.index(option)
+            del words[at : at + 2]
+    return shlex.join(words)
 
 
 def _choices(choices: list[dict[str, Any]]) -> list[str]:
@@ -164,6 +280,8 @@ def _moved(how: dict[str, Any] | None) -> str:
 
 def _residual(result: dict[str, Any]) -> str:
     text = f"{result['relative_residual']:.1e} after {counted(result['passes'], 'pass')} over the data"
+    if result["output_gap"] is not None:
+        text += f"; outputs within {percent(result['output_gap'], 2)} of the optimum's"
     return text if result["converged"] else f"{text}: not converged; try a larger --max-passes or --epochs"
 
 

@@ -19,8 +19,8 @@ from lqf.linear.problem import QuadraticProblem, subproblem
 from lqf.utils.progress import SILENT, Progress, Stage
 
 KFAC_SAMPLES, TRACE_SAMPLES, MOMENT_SAMPLES = 512, 128, 256
-"""Samples that stand for all of them: in the factors, their traces and their measured eigenvalues. With ResNet-50 on
-CUB 512 samples with one draw each led to the residuals of all 800 with four."""
+"""Rows that stand for all of them: in the factors, their traces and their measured eigenvalues. With ResNet-50 on CUB
+512 samples in one view with one draw each led to the residuals of all 800 with four."""
 MOMENT_DRAWS = 2
 
 
@@ -68,9 +68,9 @@ def body_curvature(
         problem: the data and model.
         draws: random ±1 combinations of the outputs per sample, at most: fewer where there are samples enough;
             None takes every output exactly.
-        most_samples: so many samples stand for all of them.
-        trace_samples: samples on which the traces of the blocks are corrected.
-        moment_samples: samples on which the eigenvalues are corrected; 0: plain K-FAC.
+        most_samples: so many rows stand for all of them, in all views of as many samples as they make.
+        trace_samples: rows on which the traces of the blocks are corrected.
+        moment_samples: rows on which the eigenvalues are corrected; 0: plain K-FAC.
         seed: of the draws.
         progress: where to report.
     """
@@ -78,23 +78,24 @@ def body_curvature(
     world, n = problem.inputs.world, len(problem.inputs.samples)
     exact = draws is None or draws >= problem.model.n_outputs
     total = float(problem.weights.sum())
-    part = subproblem(problem, spread(n, most_samples))
-    draws = None if exact else draws_for(draws, len(part.inputs.samples), most_samples)
+    views = problem.inputs.n_views
+    part = subproblem(problem, spread(n, -(-most_samples // views)))
+    draws = None if exact else draws_for(draws, len(part.inputs), most_samples)
     with progress.stage("curvature (K-FAC)", total=len(part.inputs.own), unit="images") as stage:
-        traced = spread(len(part.inputs.samples), trace_samples)
+        traced = spread(len(part.inputs.samples), -(-trace_samples // views))
         pieces = _pieces(part, draws, seed, stage, traced)
         body = kfac(tape, pieces, all_weight=total, world=world)
     if moment_samples:
-        part = subproblem(problem, spread(n, moment_samples))
+        part = subproblem(problem, spread(n, -(-moment_samples // views)))
         with progress.stage("curvature (eigenvalues)", total=len(part.inputs.own), unit="images") as stage:
             pieces = _pieces(part, min(MOMENT_DRAWS, problem.model.n_outputs), seed + 1, stage)
             body = ekfac(body, tape, pieces, total, world)
     return body
 
 
-def draws_for(most: int | None, samples: int, gradients: int = KFAC_SAMPLES) -> int:
-    """As many draws per sample as make so many gradients."""
-    return max(1, min(most or 1, -(-gradients // max(1, samples))))
+def draws_for(most: int | None, rows: int, gradients: int = KFAC_SAMPLES) -> int:
+    """As many draws per row as make so many gradients."""
+    return max(1, min(most or 1, -(-gradients // max(1, rows))))
 
 
 def spread(n: int, most: int) -> Tensor:

@@ -6,15 +6,17 @@ import numpy as np
 
 from lqf.data.samples import Samples
 from lqf.errors import LQFError
-from lqf.utils.text import counted, listed
+from lqf.utils.text import listed
 
 
-def check_trainable(samples: Samples) -> None:
-    """Refuse samples from which a classifier cannot be trained and checked by leave-one-out.
+def check_trainable(samples: Samples) -> list[str]:
+    """Refuse samples from which a classifier cannot be trained: that takes two classes or more, each with an image.
 
-    That takes two classes or more, each with two images or more, and of two groups or more where there are groups: with
-    one, leaving it out leaves a class that was never seen. An image of weight zero counts as absent, as it does in the
-    objective.
+    An image of weight zero counts as absent, as it does in the objective.
+
+    Returns:
+        Sentences about classes that leave-one-out says nothing about: with one image, or images of one group alone,
+        leaving it out leaves a class that was never seen.
 
     Raises:
         LQFError: With the names of the classes or images at fault.
@@ -27,24 +29,30 @@ def check_trainable(samples: Samples) -> None:
     if len(samples.classes) < 2:
         raise LQFError(f"{samples.name} has one class ({listed(samples.classes)}); classification needs two or more")
     counts = np.bincount(samples.labels[samples.weights > 0], minlength=len(samples.classes))
-    few = [f"{name} ({counted(int(n), 'image')})" for name, n in zip(samples.classes, counts, strict=True) if n < 2]
-    if few:
+    empty = [name for name, n in zip(samples.classes, counts, strict=True) if n == 0]
+    if empty:
         weight = " of positive weight" if (samples.weights == 0).any() else ""
         raise LQFError(
-            f"{samples.name} has classes with fewer than two images{weight}: {listed(few)}; "
-            "add images to them or leave these classes out"
+            f"{samples.name} has classes without an image{weight}: {listed(empty)}; add images to them or leave these "
+            "classes out"
         )
-    _check_groups(samples)
+    return _about_single(samples, counts)
 
 
-def _check_groups(samples: Samples) -> None:
-    if samples.groups is None:
-        return
-    seen = {(k, g) for k, g, w in zip(samples.labels, samples.groups, samples.weights, strict=True) if w > 0}
-    counts = np.bincount([k for k, _ in seen], minlength=len(samples.classes))
-    alone = [name for name, n in zip(samples.classes, counts, strict=True) if n < 2]
-    if alone:
-        raise LQFError(
-            f"{samples.name} has classes whose images are all in one group: {listed(alone)}; leaving it out leaves a "
-            "class that was never seen. Give smaller groups, or none"
-        )
+def _about_single(samples: Samples, counts: np.ndarray) -> list[str]:
+    what = "image"
+    if samples.groups is not None:
+        seen = {(k, g) for k, g, w in zip(samples.labels, samples.groups, samples.weights, strict=True) if w > 0}
+        counts, what = np.bincount([k for k, _ in seen], minlength=len(samples.classes)), "group"
+    single = [name for name, n in zip(samples.classes, counts, strict=True) if n < 2]
+    if not single:
+        return []
+    if len(single) == len(samples.classes):
+        return [
+            f"every class of {samples.name} has one {what}: nothing can be left out, so weight decay and probabilities "
+            "come from experience with other data, and the error on unseen images is not known"
+        ]
+    return [
+        f"classes with one {what}, whose error on unseen images is not known: {listed(single)}; more images of them "
+        "would help"
+    ]

@@ -21,12 +21,11 @@ from PIL import Image
 from torch import Tensor
 
 from lqf.data.parallel import in_order
-from lqf.data.preprocess import RESAMPLING, Preprocess
+from lqf.data.preprocess import ANY_AREA, RESAMPLING, Preprocess
 from lqf.errors import LQFError
 
 Scheme = Literal["crop", "resized"]
 _TRIES = 10
-_AREA = (0.08, 1.0)
 _RATIO = (3 / 4, 4 / 3)
 
 
@@ -133,20 +132,23 @@ def squares(n: int, side: int, s: int, generator: torch.Generator) -> Tensor:
 def rectangles(n: int, side: int, generator: torch.Generator) -> Tensor:
     """Boxes (n, 4) of random area and ratio in a square; the whole square where none of ten fits."""
     area, ratio, places = (_uniform((n, k), generator) for k in (_TRIES, _TRIES, 2))
-    return _boxes(area, ratio, places, side)
+    return _boxes(area, ratio, places, side, ANY_AREA)
 
 
-def windows_by_contents(hashes: Sequence[str], view: int, side: int) -> Windows:
-    """A rectangle like those of `rectangles`, from the hash of each image and the number of the view."""
+def windows_by_contents(hashes: Sequence[str], view: int, side: int, share: tuple[float, float] = ANY_AREA) -> Windows:
+    """A rectangle like those of `rectangles`, from the hash of each image and the number of the view.
+
+    ``share``: of the image's area, from the least to the most.
+    """
     digests = (hashlib.sha512(f"{content} {view}".encode()).digest() for content in hashes)
     words = np.frombuffer(b"".join(digests), ">u4").reshape(-1, 16).astype(np.float64)
     area, ratio, places, mirrored, _ = torch.from_numpy(words / 2**32).split((6, 6, 2, 1, 1), 1)
-    return Windows(_boxes(area, ratio, places, side), mirrored[:, 0] < 0.5)
+    return Windows(_boxes(area, ratio, places, side, share), mirrored[:, 0] < 0.5)
 
 
-def _boxes(area: Tensor, ratio: Tensor, places: Tensor, side: int) -> Tensor:
+def _boxes(area: Tensor, ratio: Tensor, places: Tensor, side: int, share: tuple[float, float]) -> Tensor:
     """From uniform numbers: areas and ratios (n, tries), of which the first that fits is taken; places (n, 2)."""
-    area = (_AREA[0] + area * (_AREA[1] - _AREA[0])) * side * side
+    area = (share[0] + area * (share[1] - share[0])) * side * side
     ratio = (math.log(_RATIO[0]) + ratio * math.log(_RATIO[1] / _RATIO[0])).exp()
     w, h = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()  # (n, tries)
     fits = (w >= 1) & (w <= side) & (h >= 1) & (h <= side)

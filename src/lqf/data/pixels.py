@@ -44,7 +44,7 @@ class PixelImages:
     def batch(self, index: Index, view: int = 0) -> Tensor:
         if self.preprocess.drawn(view):
             contents = [self.hashes[i] for i in positions(index, len(self))]
-            windows = windows_by_contents(contents, view, self.preprocess.stored)
+            windows = windows_by_contents(contents, view, self.preprocess.stored, self.preprocess.drawn_area)
             return fixed_crops(self._resized(index), windows, self.preprocess, self.workers)
         top, left, mirrored = self.preprocess.window(view)
         s = self.preprocess.size

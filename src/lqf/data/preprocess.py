@@ -14,15 +14,16 @@ from PIL import Image
 from torch import Tensor
 
 from lqf.errors import LQFError
+from lqf.settings import NAMED_VIEWS, view_count
 
 Interpolation = Literal["bilinear", "bicubic"]
-Views = Literal["none", "flip", "five", "ten", "resized"]
 Triple = tuple[float, float, float]
 
 IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
 IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
 
-_N_VIEWS: dict[str, int] = {"none": 1, "flip": 2, "five": 5, "ten": 10, "resized": 4}
+ANY_AREA, QUARTER = (0.08, 1.0), (0.25, 1.0)
+"""Share of the image that a drawn crop shows: of "resized", and of crops8."""
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
@@ -39,8 +40,9 @@ class Preprocess:
         mean: Per channel, of pixels in [0, 1].
         std: Per channel, of pixels in [0, 1].
         views: The fixed crops of an image, all of which are used: only the centre; the centre and its mirror image;
-            centre and four corners; those five and their mirror images; the centre, its mirror image and two random
-            resized crops, drawn from the image's contents. View 0 is always the centre.
+            centre and four corners; those five and their mirror images; "resized", the centre, its mirror image and two
+            random resized crops, drawn from the image's contents; "crops8", likewise with six crops of a quarter of the
+            image or more (any number from 3 on). View 0 is always the centre.
     """
 
     size: int = 224
@@ -49,7 +51,7 @@ class Preprocess:
     interpolation: Interpolation = "bilinear"
     mean: Triple = IMAGENET_MEAN
     std: Triple = IMAGENET_STD
-    views: Views = "none"
+    views: str = "none"
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
@@ -57,7 +59,7 @@ class Preprocess:
         if min(self.std) <= 0:
             raise LQFError(f"std is {self.std}; it must be positive")
         _check_choice("interpolation", self.interpolation, Interpolation)
-        _check_choice("views", self.views, Views)
+        view_count(self.views)
         for name in ("size", "resize"):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -80,7 +82,7 @@ class Preprocess:
     @property
     def n_views(self) -> int:
         """Number of fixed views of an image."""
-        return _N_VIEWS[self.views]
+        return view_count(self.views)
 
     def resized(self, image: Image.Image) -> np.ndarray:
         """An RGB image as (3, R, R) uint8, not yet cropped."""
@@ -106,7 +108,16 @@ class Preprocess:
 
     def drawn(self, view: int) -> bool:
         """Whether a view is a random resized crop (`lqf.data.crops.windows_by_contents`) and has no `window`."""
-        return self.views == "resized" and 2 <= view < self.n_views
+        return self._draws and 2 <= view < self.n_views
+
+    @property
+    def drawn_area(self) -> tuple[float, float]:
+        """Share of the image that a drawn view shows, from the least to the most."""
+        return ANY_AREA if self.views == "resized" else QUARTER
+
+    @property
+    def _draws(self) -> bool:
+        return self.views not in NAMED_VIEWS or self.views == "resized"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -77,7 +77,7 @@ def run_demo(
     models = {
         "head": LQFClassifier(BACKBONE, solver="head", pooling="avg", **common),
         "bilinear": LQFClassifier(BACKBONE, solver="head", pooling="bilinear", **common),
-        "lqf": LQFClassifier(BACKBONE, **common),
+        "lqf": LQFClassifier(BACKBONE, solver="dense", **common),
     }
     wrong = _fit_and_test(models, train, test, clock, progress)
     full = models["lqf"]

@@ -10,7 +10,7 @@ from lqf.utils import text
 from lqf.utils.text import counted
 
 NAMES = {"head": "closed-form head", "bilinear": "bilinear head", "lqf": "LQF"}
-POOLINGS = {"avg": "average", "bilinear": "bilinear"}
+POOLINGS = {"avg": "average", "bilinear": "bilinear", "both": "average and bilinear"}
 
 
 def percent(share: float, digits: int = 1) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.evaluation.calibration import fit_temperature, probabilities
+from lqf.evaluation.calibration import calibrate, probabilities
 from lqf.evaluation.metrics import standard_error
 from lqf.linear.targets import decide, error_rate
 from lqf.utils.exactness import Answer
@@ -53,13 +53,13 @@ class LeaveOneOut(Answer):
         """(N,) classes."""
         return decide(self.outputs)
 
-    def temperature(self) -> tuple[float, float]:
-        """Calibrated inverse temperature and its cross-entropy."""
-        return fit_temperature(*self._known())
+    def temperature(self) -> float:
+        """Calibrated inverse temperature."""
+        return calibrate(*self._known())
 
     def probabilities(self) -> Tensor:
-        """(N, n_classes) out-of-sample probabilities, at the temperature that fits all of them best."""
-        return probabilities(self.outputs, self.temperature()[0])
+        """(N, n_classes) out-of-sample probabilities, at the temperature that is calibrated on all of them."""
+        return probabilities(self.outputs, self.temperature())
 
     def suspicion(self) -> Tensor:
         """(N,) how strongly the other samples contradict the label: best other score minus the label's own.

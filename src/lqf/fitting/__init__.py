@@ -6,7 +6,9 @@ Samples -> Images -> TrainingSet -> HeadFit -> TrainingProblem -> Solution -> Fi
 from lqf.fitting.context import Context
 from lqf.fitting.fitted_model import FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.ladder import climb
 from lqf.fitting.pipeline import fit
+from lqf.fitting.stack import Model, Stack
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
 
@@ -14,8 +16,11 @@ __all__ = [
     "Context",
     "FittedModel",
     "HeadFit",
+    "Model",
+    "Stack",
     "TrainingProblem",
     "TrainingSet",
     "TrainingTable",
+    "climb",
     "fit",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.fitted_model import FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
-from lqf.fitting.out_of_sample import temperature
+from lqf.fitting.out_of_sample import prior_temperature, temperature
 from lqf.fitting.report import FitReport, choice_of_weight_decay
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.linear.problem import Ridge
@@ -43,12 +43,12 @@ def assemble_head(head: HeadFit) -> FittedModel:
     """The closed-form head alone, V (C, p+1)."""
     data, choice = head.data, head.choice
     solution = head_solution(head.head, choice.mu)
-    loo = data.left_out(data.judge.outputs(choice.e_loo), "exact")
+    loo = None if data.alone else data.left_out(data.judge.outputs(choice.e_loo), "exact")
     choices = (*head.choices, *choice_of_weight_decay(choice, data.total_weight, "head"))
     plan, error = "head: closed form", choice.best.error
     report = _report(head, solution, loo, choices=choices, plan=plan, point=None, head_loo_error=error)
     v = solution.delta.view(head.head.residual.shape[1], -1)
-    beta = loo.temperature()[0]
+    beta = prior_temperature(data) if loo is None else loo.temperature()
     return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report)
 
 
@@ -106,6 +106,7 @@ def _report(
         skipped=data.images.skipped,
         stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
         seconds=context.clock.total(),
+        output_gap=proof.output_gap,
     )
 
 
@@ -123,7 +124,7 @@ def _fitted(
         constant=data.constant,
         head=v,
         point=point,
-        stage=settings.linearize,
+        stage=settings.linearize if len(delta) else "all",
         delta=delta,
         beta=beta,
         train=TrainingTable(s.ids, s.labels, s.weights, s.groups, data.images.hashes),

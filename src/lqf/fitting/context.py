@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from lqf.fitting.checkpoint import Checkpoint
+from lqf.runtime.deadline import Deadline
 from lqf.runtime.distributed import ALONE, World
 from lqf.runtime.memory import available_bytes
 from lqf.settings import Settings
@@ -48,6 +50,7 @@ class Context:
         progress: where to report.
         checkpoint: where to keep what a solve has reached; None: nowhere.
         clock: how long each stage took.
+        deadline: when to be done.
     """
 
     settings: Settings
@@ -56,6 +59,7 @@ class Context:
     progress: Progress = SILENT
     checkpoint: Checkpoint | None = None
     clock: Clock = field(default_factory=Clock, compare=False, repr=False)
+    deadline: Deadline = field(default_factory=Deadline, compare=False)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -73,4 +77,13 @@ class Context:
 
     def quiet(self) -> Context:
         """The same without progress, checkpoint and clock, for fits inside a fit."""
-        return Context(self.settings, self.device, self.world)
+        return Context(self.settings, self.device, self.world, deadline=self.deadline)
+
+    def with_settings(self, **changed: Any) -> Context:
+        """The same with some other settings."""
+        return replace(self, settings=replace(self.settings, **changed))
+
+    def tick(self) -> None:
+        """Raise `OutOfTime` where the deadline is past; many processes, which must do the same, look between rungs."""
+        if self.world.size == 1:
+            self.deadline.check()

@@ -28,11 +28,13 @@ class Encoder:
         data: the training set.
         backbone: the network, on the CPU or on the device.
         shared: the rows of an encoder with the same frozen prefix and the same images; None: made when they are needed.
+        recorded: faster passes of an encoder with the same network; None likewise.
     """
 
     data: TrainingSet
     backbone: Backbone
     shared: Inputs | None = None
+    recorded: Engine | None = None
 
     @property
     def context(self) -> Context:
@@ -43,9 +45,12 @@ class Encoder:
         """A network that differs from the linearised stage on alone: another pooling, or moved weights there."""
         return self if backbone is self.backbone else Encoder(self.data, backbone, self.inputs)
 
-    def with_data(self, data: TrainingSet) -> Encoder:
-        """The same network with other images, or the same in other views."""
-        return self if data is self.data else Encoder(data, self.backbone)
+    def in_views(self, data: TrainingSet) -> Encoder:
+        """The same network with the same images in other views; what is known of the old ones is kept."""
+        if data is self.data:
+            return self
+        shared = self.inputs.in_views(data.images, data.preprocess, self.context.progress)
+        return Encoder(data, self.backbone, shared, self.engine)
 
     @cached_property
     def _parts(self) -> tuple[nn.Module | None, Linearization]:
@@ -71,6 +76,7 @@ class Encoder:
             batch_size=given or CPU_ROWS,
             prefix=self._parts[0],
             world=context.world,
+            tick=context.tick,
         )
         if given is None:
             inputs = in_fitting_batches(inputs, self.body)
@@ -81,6 +87,8 @@ class Encoder:
     @cached_property
     def engine(self) -> Engine:
         """Faster passes."""
+        if self.recorded is not None:
+            return self.recorded
         return Engine(self.body, self.context.settings, self.inputs.example(), self.context.progress.say)
 
     @property
@@ -119,16 +127,15 @@ class Encoder:
                 out[rows.to(context.device)] = pool.to(context.device)(x).to(context.dtype)
             return context.world.all_reduce_(out)
 
-    def features_of_view(self, data: TrainingSet, view: int) -> Tensor:
-        """z (N, p) of one view alone of the same images in other views."""
-        context, inputs = self.context, self.inputs.showing(data.images, data.preprocess)
-        batches = ((i, inputs.fetch(i * data.n_views + view)) for i in inputs.own.split(inputs.batch_size))
+    def features_of_view(self, view: int) -> Tensor:
+        """z (N, p) of one view alone."""
+        context, inputs = self.context, self.inputs
         with context.timed("features"):
             return sweep(
-                batches,
-                len(data),
+                inputs.batches_of_view(view),
+                len(self.data),
                 lambda _, x: self.reader.value(x),
                 world=context.world,
                 progress=context.progress,
-                stage=("mirrored features", len(inputs.own)),
+                stage=(f"features of view {view + 1}", len(inputs.own)),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,6 +59,7 @@ class FittedModel:
         report: what the fit did.
         settings: by which it was fitted.
         setup: with which network and images were opened.
+        tried: out-of-sample outputs (N, C) of every model that a climb has tried, by name.
     """
 
     backbone: Backbone
@@ -75,6 +77,7 @@ class FittedModel:
     report: FitReport
     settings: Settings
     setup: Setup = field(default_factory=Setup)
+    tried: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def head_alone(self) -> bool:

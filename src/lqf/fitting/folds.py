@@ -5,6 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+JUDGED = 600
+"""Samples whose out-of-sample outputs judge a rung: refits are made without as many folds as hold so many."""
+
+
+def folds_needed(fold: Tensor, enough: int) -> int:
+    """So many of the folds hold ``enough`` rows."""
+    seen = torch.bincount(fold).cumsum(0)
+    return min(len(seen), int((seen < enough).sum()) + 1)
+
 
 def stratified_folds(groups: Tensor, labels: Tensor, *, folds: int = 5, seed: int = 0) -> Tensor:
     """(n,) fold of every row: whole groups, each class dealt out evenly in random order.

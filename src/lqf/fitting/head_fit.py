@@ -18,6 +18,11 @@ from lqf.fitting.training_set import TrainingSet
 from lqf.kernels.ridge import KernelRidge
 from lqf.solvers.head import Head
 
+PRIOR_STRENGTH = 1.0
+"""Ridge strength, in units of the kernel's mean eigenvalue, where every class has one image. On tasks of 2 to 40
+classes drawn from seven training sets no other power of ten had a lower error, or cross-entropy, by more than a point
+(`benchmarks/results/one_shot-*.json`)."""
+
 
 @dataclass(frozen=True, eq=False)
 class HeadFit:
@@ -48,12 +53,19 @@ class HeadFit:
         pooling: str,
         features: Tensor,
         ridge: float | Callable[[KernelRidge], float] | None = None,
+        gram: Tensor | None = None,
     ) -> HeadFit:
-        """Factorise, and choose the ridge strength; what was given, in the settings or here, is only evaluated."""
+        """Factorise, and choose the ridge strength; what was given, in the settings or here, is only evaluated.
+
+        ``gram``: z̃z̃ᵀ (n, n), where it is known.
+        """
         data, context = encoder.data, encoder.context
         with context.timed("head"):
-            head = Head.of(features, data.targets - data.constant, data.weights, data.groups.to(context.device))
+            groups = data.groups.to(context.device)
+            head = Head.of(features, data.targets - data.constant, data.weights, groups, gram)
             fixed = given_ridge(context.settings, data.total_weight)
+            if fixed is None and data.alone:
+                fixed = [PRIOR_STRENGTH * head.ridge.scale]
             if ridge is not None:
                 fixed = [context.world.agree(ridge(head.ridge) if callable(ridge) else ridge)]
             choice = choose_ridge(lambda _: head.ridge, head.residual, data.judge, [1.0], fixed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lqf.evaluation.calibration import fit_temperature
+from lqf.evaluation.calibration import calibrate
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.pose import loo_bias
 from lqf.fitting.refits import refit_folds
@@ -14,11 +14,16 @@ from lqf.fitting.training_set import TrainingSet
 from lqf.kernels.tangent import Kernels
 from lqf.utils.exactness import Level
 
+PRIOR_SPREAD = 30.0
+"""β·α that fits the outputs of heads with one image per class best, on tasks of 2 to 40 classes drawn from seven
+training sets (10 to 60; `benchmarks/results/one_shot-*.json`)."""
 UNMEASURED = "around a network that was moved with all labels in sight, which flatters it by an unknown amount"
 
 
 def leave_one_out(problem: TrainingProblem) -> LeaveOneOut | None:
     """Out-of-sample outputs of a solved problem; None where they were not wanted or cannot be had."""
+    if problem.data.alone:
+        return None
     with problem.context.timed("leave-one-out"):
         return _around_one_point(problem) if problem.moves is None else _of_moved(problem)
 
@@ -72,18 +77,25 @@ def from_kernels(kernels: Kernels, choice: Choice, data: TrainingSet, bias: floa
     return data.left_out(data.judge.outputs(choice.e_loo), level, "; ".join(notes))
 
 
+def prior_temperature(data: TrainingSet) -> float:
+    """Inverse temperature where every class has one image (see `PRIOR_SPREAD`)."""
+    return PRIOR_SPREAD / data.context.settings.alpha
+
+
 def temperature(problem: TrainingProblem, loo: LeaveOneOut | None) -> float:
     """Inverse temperature of the probabilities, from out-of-sample outputs: of the model where they are honest.
 
     Otherwise from the kernels it was chosen by. Around a moved network these flatter, and the closed-form head at the
-    pretrained weights stands in.
+    pretrained weights stands in. Where nothing can be left out it is a prior.
     """
+    if problem.data.alone:
+        return prior_temperature(problem.data)
     if loo is not None and (problem.moves is None or problem.context.settings.loo != "kernel"):
-        return loo.temperature()[0]
+        return loo.temperature()
     if problem.moves is not None:
         judge, choice = problem.data.judge, problem.moves.head
     else:
         assert problem.kernels is not None
         assert problem.choice is not None
         judge, choice = problem.data.judge.of(problem.kernels.samples), problem.choice
-    return fit_temperature(judge.outputs(choice.e_loo), judge.labels, judge.weights)[0]
+    return calibrate(judge.outputs(choice.e_loo), judge.labels, judge.weights)

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 
 from lqf.curvature.preconditioner import draws_for
 from lqf.errors import LQFError
+from lqf.fitting.folds import JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.point import Point, blind_point, make_point
 from lqf.fitting.select_ridge import Choice, choose_strengths
@@ -81,7 +82,8 @@ def outlined(head: HeadFit, point: Point | None = None) -> TrainingProblem:
     """The problem around the settings' linearisation point, or another one, still without ridge strengths."""
     data, context, settings = head.data, head.context, head.context.settings
     if point is None:
-        point = make_point(settings.head, head.head, head.choice.mu, data.folds, settings.seed)
+        kind = "probe" if data.alone and settings.head == "crossfit" else settings.head  # no fold shows its own classes
+        point = make_point(kind, head.head, head.choice.mu, data.folds, settings.seed)
     heads = context.world.broadcast_(point.heads.to(device=context.device, dtype=context.dtype))
     quadratic = QuadraticProblem(
         LinearModel(head.encoder.body, heads, settings.form == "w0", data.constant),
@@ -94,21 +96,35 @@ def outlined(head: HeadFit, point: Point | None = None) -> TrainingProblem:
     return TrainingProblem(context, head, point, quadratic)
 
 
-def planned(problem: TrainingProblem) -> TrainingProblem:
-    """With solver and cost, by timing the first process."""
+def planned(problem: TrainingProblem, kernel_rows: int | None = None) -> TrainingProblem:
+    """With solver and cost, by timing the first process.
+
+    ``kernel_rows``: over which the averaged kernel is made, where that is another problem's.
+    """
     with problem.context.timed("planning"):
-        chosen = Plan(**problem.context.world.first(lambda: asdict(_plan(problem))))
+        chosen = Plan(**problem.context.world.first(lambda: asdict(_plan(problem, kernel_rows))))
     return replace(problem, plan=chosen)
 
 
-def _plan(problem: TrainingProblem) -> Plan:
+def _plan(problem: TrainingProblem, kernel_rows: int | None = None) -> Plan:
     context, settings, engine = problem.context, problem.context.settings, problem.encoder.engine
     fast, exact = engine.fast(problem.quadratic), engine.measured(problem.quadratic)
-    draws = draws_for(settings.draws, len(problem.data))
+    draws = draws_for(settings.draws, len(problem.quadratic.targets))
     rates = Rates.measure(problem.quadratic, fast, exact, draws=draws).together(context.world.size)
-    refits = settings.loo in ("auto", "folds")
+    refits, again = settings.loo in ("auto", "folds"), 0
+    if settings.climbs:
+        refits, again = True, folds_needed(problem.data.folds[:: problem.data.n_views], JUDGED)
     memory = context.free_bytes()
-    return plan(problem.quadratic, settings.solver, rates, memory, epochs=settings.epochs, refits=refits)
+    return plan(
+        problem.quadratic,
+        settings.solver,
+        rates,
+        memory,
+        epochs=settings.epochs,
+        refits=refits,
+        again=again,
+        kernel_rows=kernel_rows,
+    )
 
 
 def _affordable(head: HeadFit) -> TrainingProblem:

@@ -10,7 +10,7 @@ weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,13 +19,14 @@ from torch import Tensor
 from lqf.curvature import KFAC
 from lqf.data import select_images
 from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.folds import folds_needed
 from lqf.fitting.point import Point
 from lqf.fitting.relinearize import replay
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import sweep
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import QuadraticProblem, rows_of, subproblem, without_weight
+from lqf.linear.problem import QuadraticProblem, Ridge, rows_of, subproblem, without_weight
 from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.head import Head
 from lqf.solvers.pcg import body_preconditioner
@@ -39,7 +40,7 @@ def refit_folds(problem: TrainingProblem, *, every: bool) -> LeaveOneOut:
     """Outputs of models without each fold, or without each of as many as settle the error."""
     data = problem.data
     total = int(data.folds.max()) + 1
-    folds = total if every else folds_needed(data.folds)
+    folds = total if every else folds_needed(data.folds, ENOUGH)
     if problem.moves is not None:
         outputs, after = _by_replays(problem, folds), ", from the pretrained weights on"
     else:
@@ -48,12 +49,6 @@ def refit_folds(problem: TrainingProblem, *, every: bool) -> LeaveOneOut:
     if folds < total:
         note = f"by refits without {folds} of {total} folds{after}; --loo folds takes all"
     return data.left_out(outputs, "estimated", note)
-
-
-def folds_needed(fold: Tensor) -> int:
-    """So many folds hold `ENOUGH` rows: the error is then known to about a point, whatever the number of samples."""
-    seen = torch.bincount(fold).cumsum(0)
-    return min(len(seen), int((seen < ENOUGH).sum()) + 1)
 
 
 # --- with the network's weights as they are ---------------------------------------------------------------------------
@@ -68,6 +63,23 @@ def _around_one_point(problem: TrainingProblem, folds: int) -> Tensor:
     except FloatingPointError:
         outputs = Refits(problem.measured, *shared).outputs(data.folds, folds, progress=progress)
     return average_views(outputs, data.n_views).cpu()
+
+
+REFIT_TOL = 0.02
+"""Distance of a refit's outputs from the optimum's, relative to their norm, at which it is good enough to judge by."""
+
+
+@dataclass(frozen=True)
+class Refitted:
+    """What came out of refits without each of some folds.
+
+    Attributes:
+        outputs: (n, C) of the rows, each from the model without its fold; NaN in folds that were not refitted.
+        bodies: (D,) the body of every model, on the CPU.
+    """
+
+    outputs: Tensor
+    bodies: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -87,24 +99,64 @@ class Refits:
     preconditioner: KFAC | None
 
     def outputs(self, fold: Tensor, folds: int | None = None, *, progress: Progress = SILENT) -> Tensor:
-        """(n, C) outputs of the rows in the first ``folds`` (default: all), each from the model without its fold.
+        """(n, C) outputs of the rows in the first ``folds`` (default: all), each from the model without its fold."""
+        return self.run(fold, folds, progress=progress).outputs
 
-        Rows of the others are NaN. ``fold`` (n,) keeps samples whole.
+    def run(
+        self,
+        fold: Tensor,
+        folds: int | None = None,
+        *,
+        starts: Sequence[Tensor] = (),
+        strengths: Sequence[float] = (),
+        products: int | None = None,
+        progress: Progress = SILENT,
+    ) -> Refitted:
+        """Refit without each of the first ``folds`` (default: all); ``fold`` (n,) keeps samples whole.
+
+        Args:
+            fold: of every row.
+            folds: how many are left out, one after the other.
+            starts: (D,) the body that each refit begins with, of a model that has not seen the fold either.
+            strengths: of the head in each refit; default: the problem's own in all of them.
+            products: of every refit; default: `REFIT_PRODUCTS`.
+            progress: where to report.
         """
-        out = torch.zeros_like(self.problem.targets)
+        out, bodies, products = torch.zeros_like(self.problem.targets), [], products or REFIT_PRODUCTS
         folds = int(fold.max()) + 1 if folds is None else folds
         with progress.stage("refits without a fold", total=folds, unit="folds") as stage:
             for k in range(folds):
-                left_out = fold == k
-                part, delta = self._fitted(fold, left_out)
-                self._predict(part, delta, left_out, out)
+                start, strength = starts[k] if starts else None, strengths[k] if strengths else None
+                bodies.append(self.without(fold, k, out, start, strength, products))
                 stage.advance(1)
-        if not bool(torch.isfinite(out).all()):
-            raise FloatingPointError("an output is not finite")
         out[fold.to(out.device) >= folds] = torch.nan
-        return out
+        return Refitted(out, tuple(bodies))
 
-    def _fitted(self, fold: Tensor, left_out: Tensor) -> tuple[QuadraticProblem, Tensor]:
+    def without(
+        self,
+        fold: Tensor,
+        k: int,
+        out: Tensor,
+        start: Tensor | None = None,
+        strength: float | None = None,
+        products: int = 0,
+    ) -> Tensor:
+        """Refit without one fold: its rows of ``out`` (n, C) are written; the body (D,), on the CPU."""
+        left_out = fold == k
+        whole = self if strength is None else self._with_head_strength(strength)
+        part, delta = whole._fitted(fold, left_out, start, products or REFIT_PRODUCTS)
+        self._predict(part, delta, left_out, out)
+        if not bool(torch.isfinite(out[left_out.to(out.device)]).all()):
+            raise FloatingPointError("an output is not finite")
+        return part.model.split(delta)[1].cpu()
+
+    def _with_head_strength(self, mu: float) -> Refits:
+        ridge = Ridge(mu, self.problem.ridge.body)
+        return replace(self, problem=self.problem.with_ridge(ridge))
+
+    def _fitted(
+        self, fold: Tensor, left_out: Tensor, start: Tensor | None, products: int
+    ) -> tuple[QuadraticProblem, Tensor]:
         rows = (~left_out).nonzero()[:, 0].to(self.problem.targets.device)
         head = self.head.of(*(t[rows.to(t.device)] for t in self._head_rows()))
         _, renumbered = torch.unique(fold[rows.cpu()], return_inverse=True)
@@ -119,20 +171,24 @@ class Refits:
             part = subproblem(self.problem, self._samples(~left_out))
             features, ridge = head.features, head.ridge
         part = replace(part, model=model, fold=fold)
-        return part, self._solved(part, features, ridge)
+        return part, self._solved(part, features, ridge, start, products)
 
-    def _solved(self, part: QuadraticProblem, features: Tensor, ridge: KernelRidge) -> Tensor:
+    def _solved(
+        self, part: QuadraticProblem, features: Tensor, ridge: KernelRidge, start: Tensor | None, products: int
+    ) -> Tensor:
         schur = SchurComplement(part, features, ridge)
-        b = schur.rhs()
+        x = part.zero_body() if start is None else start.to(part.targets)
+        r = schur.rhs() if start is None else schur.quick_residual(x)
         reached = conjugate_gradients(
             schur,
             body_preconditioner(self.preconditioner, part.ridge.body),
-            part.zero_body()[None],
-            b[None],
-            torch.tensor([norm(b)], dtype=torch.float64, device=b.device),
-            tol=1e-9,
-            max_passes=REFIT_PRODUCTS,
-            refresh=REFIT_PRODUCTS + 1,
+            x[None],
+            r[None],
+            torch.tensor([norm(r)], dtype=torch.float64, device=r.device),
+            tol=REFIT_TOL,
+            energy=torch.tensor([schur.output_norm()], dtype=torch.float64, device=r.device),
+            max_passes=products,
+            refresh=products + 1,
             agree=part.inputs.world.agree,
             certify=False,
         )

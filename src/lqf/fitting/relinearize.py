@@ -53,7 +53,7 @@ def relinearize(head: HeadFit, state: State | None = None) -> tuple[TrainingProb
         moves = replace(problem.moves, used=(*problem.moves.used, problem.used))
         if len(moves.used) > problem.context.settings.relinearize:
             return replace(problem, moves=moves), solution
-        encoder, pooling = stepped_encoder(problem, solution), problem.head_fit.pooling
+        encoder, pooling = stepped_encoder(problem, problem.body(solution)), problem.head_fit.pooling
         _leave(problem)
         del problem, solution  # the next problem needs the memory of this one's kernels and recorded passes
         problem, state = _around(encoder, pooling, moves), None
@@ -69,7 +69,7 @@ def replay(data: TrainingSet, problem: TrainingProblem) -> tuple[TrainingProblem
         encoder = finetuned_encoder(encoder)
     here, solution = _solved_at(encoder, pooling, moves.used[0], plan)
     for used in moves.used[1:]:
-        encoder = stepped_encoder(here, solution)
+        encoder = stepped_encoder(here, here.body(solution))
         here, solution = _solved_at(encoder, pooling, used, plan)
     return here, solution
 
@@ -124,10 +124,12 @@ def _leave(problem: TrainingProblem) -> None:
 # --- moving -----------------------------------------------------------------------------------------------------------
 
 
-def stepped_encoder(problem: TrainingProblem, solution: Solution) -> Encoder:
-    """The network moved by δ, or by a half, a quarter, … of it; what comes before the linearised stage stays."""
+def stepped_encoder(problem: TrainingProblem, body: Tensor) -> Encoder:
+    """The network moved by ``body`` (D,), or by a half, a quarter, … of it; what comes before the linearised stage
+    stays.
+    """
     problem.release()
-    body, stage = problem.body(solution), problem.context.settings.linearize
+    stage = problem.context.settings.linearize
     for halvings in range(HALVINGS):
         length = 0.5**halvings
         other = stepped(problem.head_fit.backbone, stage, body, length)

@@ -25,7 +25,7 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
         images: its training images (`lqf.fitting.training_data.open_training`).
         context: device, progress and rows per batch; all other settings are the model's own.
     """
-    settings = replace(model.settings, batch_size=context.settings.batch_size)
+    settings = replace(model.settings, linearize=model.stage, batch_size=context.settings.batch_size)
     if settings.augment != "none":
         raise LQFError(
             f"the model was fitted on random views (augment {settings.augment!r}), which no training sample can be "

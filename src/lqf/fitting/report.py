@@ -36,6 +36,14 @@ class FitReport:
         device, processes: where it was computed.
         skipped: (id, reason) of images that could not be read.
         stages, seconds: times.
+        output_gap: estimated distance of the training outputs to the optimum's, relative to their norm; None where the
+            solver was not stopped by it.
+        effort: of a climb from model to model; None where one model was named.
+        rungs: what was tried: out-of-sample error and cross-entropy, gain over the best model before, with its standard
+            error, predicted and actual seconds, whether it was kept, and if not, why.
+        error, error_standard_error, error_note: of the whole choice, on unseen images; None where it is not known.
+        next_rung: what would come next, with its predicted seconds; None where there is nothing.
+        images_given: images that there were, where the time limit allowed a part of them; None: all were used.
     """
 
     n: int
@@ -70,6 +78,14 @@ class FitReport:
     skipped: tuple[tuple[str, str], ...]
     stages: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    output_gap: float | None = None
+    effort: str | None = None
+    rungs: tuple[dict[str, Any], ...] = ()
+    error: float | None = None
+    error_standard_error: float | None = None
+    error_note: str | None = None
+    next_rung: dict[str, Any] | None = None
+    images_given: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -77,6 +93,7 @@ class FitReport:
             **{f.name: getattr(self, f.name) for f in fields(self)},
             "classes": list(self.classes),
             "choices": list(self.choices),
+            "rungs": list(self.rungs),
             "ridge": asdict(self.ridge),
             "history": [asdict(step) for step in self.history],
             "skipped": [list(s) for s in self.skipped],
@@ -84,18 +101,27 @@ class FitReport:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FitReport:
-        """The inverse of `to_dict`; a value that is missing raises KeyError."""
-        own = {f.name: values[f.name] for f in fields(cls)}
+        """The inverse of `to_dict`; values that models of earlier versions lack have their defaults, others that are
+        missing raise KeyError.
+        """
+        own = {f.name: values[f.name] for f in fields(cls) if f.name in values or f.name not in LATER}
         return cls(
             **own
             | {
                 "classes": tuple(own["classes"]),
                 "choices": tuple(own["choices"]),
+                "rungs": tuple(own.get("rungs", ())),
                 "ridge": Ridge(**own["ridge"]),
                 "history": tuple(Step(**step) for step in own["history"]),
                 "skipped": tuple((name, reason) for name, reason in own["skipped"]),
             }
         )
+
+
+LATER = frozenset(
+    {"output_gap", "effort", "rungs", "error", "error_standard_error", "error_note", "next_rung", "images_given"}
+)
+"""Values that came with version 0.2."""
 
 
 # --- automatic choices ------------------------------------------------------------------------------------------------
@@ -128,6 +154,7 @@ def choice_of_weight_decay(choice: Choice, total_weight: float, of: str) -> tupl
             "what": f"weight decay ({of})",
             "kept": decay(choice.best),
             "tried": [{"weight_decay": decay(t), **_score(t)} for t in trials],
+            **({"at_end": choice.at_end} if choice.at_end else {}),
         },
     )
 

@@ -7,7 +7,7 @@ right number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,17 @@ from lqf.utils.progress import SILENT, Progress
 
 RELATIVE_GRID = tuple(float(x) for x in 10 ** torch.linspace(-3, 2, 26, dtype=torch.float64))
 """Ridge strengths tried, in units of the kernel's mean eigenvalue."""
+PRIOR_RATIO = 10.0
+"""Ratio of the body's strength to the head's, in units of the ratio of their kernels' mean eigenvalues, where nothing
+can be left out: the body changes little."""
+STEP = 10**0.2
+FURTHER = 20
+"""Steps by which the grid is extended, at most, where the best strength lies at one of its ends."""
+WORTH_GOING_ON = 1e-3
+"""Share of the loss that a further step must gain for another one to be tried."""
+FURTHER_RATIOS = 3
+"""Likewise of the ratios of the body's strength to the head's, each of which takes a factorisation, and upwards alone:
+a weaker body than the lowest of them is a matter of chance."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +46,20 @@ class Judge:
         labels: (N,) of the samples.
         weights: (N,) of the samples.
         n_views: rows per sample.
+        blind: whether leaving samples out says nothing about them, so that strengths have to be priors.
     """
 
     targets: Tensor
     labels: Tensor
     weights: Tensor
     n_views: int
+    blind: bool = False
 
     def of(self, samples: Tensor) -> Judge:
         """The judge of some samples only."""
         rows = (samples[:, None] * self.n_views + torch.arange(self.n_views)).flatten()
-        return Judge(
-            self.targets[rows.to(self.targets.device)], self.labels[samples], self.weights[samples], self.n_views
-        )
+        targets = self.targets[rows.to(self.targets.device)]
+        return Judge(targets, self.labels[samples], self.weights[samples], self.n_views, self.blind)
 
     def outputs(self, e_loo: Tensor) -> Tensor:
         """Out-of-sample outputs t − e^loo of the samples (N, C), averaged over their views."""
@@ -95,6 +107,15 @@ class Choice:
         """Of head and body."""
         return Ridge(self.mu, self.mu * self.omega)
 
+    @property
+    def at_end(self) -> str:
+        """Which end, "lowest" or "highest", the best strength of head or body is at; empty where it is at none."""
+        for of in ("mu", "omega"):
+            tried = [getattr(t, of) for t in self.trials]
+            if len(set(tried)) > 1 and getattr(self.best, of) in (min(tried), max(tried)):
+                return "lowest" if getattr(self.best, of) == min(tried) else "highest"
+        return ""
+
 
 def choose_ridge(
     factor: Callable[[float], KernelRidge],
@@ -114,21 +135,64 @@ def choose_ridge(
         mus: candidates for μ; None: `RELATIVE_GRID` times each kernel's mean eigenvalue.
         progress: where to report.
     """
-    trials: list[Trial] = []
-    kept: tuple[Trial, Tensor] | None = None
+    tried = _Tried(r, judge)
     with progress.stage("weight decay", total=len(omegas), unit="ratios") as stage:
         for omega in omegas:
-            ridge = factor(omega)
-            target = r if len(ridge.q) == len(r) else r.reshape(-1, 1)
-            for mu in [ridge.scale * x for x in RELATIVE_GRID] if mus is None else mus:
-                e_loo = ridge.loo(target, mu).view_as(r)
-                trials.append(judge.trial(e_loo, mu, omega))
-                if kept is None or trials[-1].loss < kept[0].loss:
-                    kept = trials[-1], e_loo
-            del ridge  # two factorisations at a time may be too many
-            stage.advance(1, loo_error=f"{kept[0].error:.1%}" if kept else "")
-    assert kept is not None
-    return Choice(*kept, tuple(trials))
+            tried.along(factor(omega), omega, mus)
+            stage.advance(1, loo_error=f"{tried.best.error:.1%}")
+        for omega in tried.beyond(omegas):
+            tried.along(factor(omega), omega, mus)
+    return tried.choice()
+
+
+class _Tried:
+    """All candidates so far, and the best of them."""
+
+    def __init__(self, r: Tensor, judge: Judge):
+        self.r, self.judge = r, judge
+        self.trials: list[Trial] = []
+        self._kept: tuple[Trial, Tensor] | None = None
+
+    @property
+    def best(self) -> Trial:
+        return self.choice().best
+
+    def choice(self) -> Choice:
+        assert self._kept is not None
+        return Choice(*self._kept, tuple(self.trials))
+
+    def along(self, ridge: KernelRidge, omega: float, mus: Sequence[float] | None) -> None:
+        """Every μ with one factorisation; beyond the ends of the grid as long as the loss falls there."""
+        for mu in [ridge.scale * x for x in RELATIVE_GRID] if mus is None else mus:
+            self._try(ridge, mu, omega)
+        if mus is not None or self.best.omega != omega:
+            return
+        ends = (RELATIVE_GRID[0] * ridge.scale, 1 / STEP), (RELATIVE_GRID[-1] * ridge.scale, STEP)
+        for mu, factor in ends:
+            before = torch.inf
+            for _ in range(FURTHER):
+                if self.best.mu != mu or not self.best.loss < (1 - WORTH_GOING_ON) * before:
+                    break
+                before, mu = self.best.loss, mu * factor
+                self._try(ridge, mu, omega)
+
+    def beyond(self, omegas: Sequence[float]) -> Iterator[float]:
+        """Further ratios, as long as the best one is the highest of those tried."""
+        if len(omegas) < 2:
+            return
+        before, end = omegas[-2:]
+        for _ in range(FURTHER_RATIOS):
+            if self.best.omega != end:
+                return
+            before, end = end, end * end / before
+            yield end
+
+    def _try(self, ridge: KernelRidge, mu: float, omega: float) -> None:
+        target = self.r if len(ridge.q) == len(self.r) else self.r.reshape(-1, 1)
+        e_loo = ridge.loo(target, mu).view_as(self.r)
+        self.trials.append(self.judge.trial(e_loo, mu, omega))
+        if self._kept is None or self.trials[-1].loss < self._kept[0].loss:
+            self._kept = self.trials[-1], e_loo
 
 
 def given_ridge(settings: Settings, total_weight: float) -> list[float] | None:
@@ -160,6 +224,8 @@ def choose_strengths(
         progress: where to report.
     """
     mus, omegas = given_ridge(settings, total_weight), kernels.ratios()
+    if judge.blind:
+        mus, omegas = mus or [head_ridge], [PRIOR_RATIO * kernels.unit]
     if fixed is not None:
         mus, omegas = [fixed.head], [fixed.body / fixed.head]
     elif settings.form == "w0":

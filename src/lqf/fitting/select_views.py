@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from lqf.data import has_pixels
 from lqf.fitting.head_fit import HeadFit
@@ -41,12 +40,14 @@ def select_views(head: HeadFit, fixed: str | None = None) -> HeadFit:
         return head
     memory, cuda = min(context.world.all_gather(context.free_bytes())) // 2, context.device.type == "cuda"
     against = reason_against(2 * len(data), head.features.shape[1], context.dtype.itemsize, memory, cuda)
+    if not against and len(data) > MOST_IMAGES:
+        against = f"are not tried for {len(data):,} images"
     if against and fixed is None:
-        context.progress.say(against)
+        context.progress.say(f"mirrored views {against}; --views flip does")
         return head
-    other = mirrored(head)
+    other = in_views(head, "flip")
     if fixed == "flip":
-        return replace(other, choices=head.choices)
+        return other
     keep = context.world.first(lambda: worth_it(head.choice.best, other.choice.best))
     entry = choice_of_views(head, other, "flip" if keep else "none", "" if keep else "flip gains too little")
     return replace(other if keep else head, choices=(*head.choices, entry), one_view=head if keep else None)
@@ -58,11 +59,13 @@ def without_views(head: HeadFit, why: str) -> HeadFit:
     return replace(head.one_view, choices=(*head.choices[:-1], {**head.choices[-1], "kept": "none", "why": why}))
 
 
-def mirrored(head: HeadFit) -> HeadFit:
-    """The same with the images' mirror images as second views."""
-    data = head.data.with_views("flip")
-    z = interleaved(head.features, head.encoder.features_of_view(data, 1))
-    return HeadFit.of(head.encoder.with_data(data), head.pooling, z)
+def in_views(head: HeadFit, views: str) -> HeadFit:
+    """The same head on more views of every image, of which the first are those it has."""
+    data, known = head.data.with_views(views), head.data.n_views
+    encoder = head.encoder.in_views(data)
+    more = [encoder.features_of_view(view) for view in range(known, data.n_views)]
+    z = torch.cat([head.features.unflatten(0, (-1, known)), torch.stack(more, 1)], 1).flatten(0, 1)
+    return replace(HeadFit.of(encoder, head.pooling, z), choices=head.choices)
 
 
 def worth_it(plain: Trial, mirrored: Trial) -> bool:
@@ -71,10 +74,10 @@ def worth_it(plain: Trial, mirrored: Trial) -> bool:
 
 
 def reason_against(rows: int, features: int, item: int, memory: int, cuda: bool) -> str:
-    """Why mirrored views are not even tried; empty where they are.
+    """Why a head on more views is not even tried, as the end of a sentence; empty where it is.
 
     Args:
-        rows: with the mirrored views.
+        rows: with all views.
         features: p.
         item: bytes per number.
         memory: free bytes.
@@ -82,18 +85,13 @@ def reason_against(rows: int, features: int, item: int, memory: int, cuda: bool)
     """
     side = min(rows, features)
     need = 3 * rows * features * item + 6 * 8 * side * side
-    if rows > 2 * MOST_IMAGES or side > MOST_ROWS[cuda]:
-        return f"mirrored views are not tried for {rows // 2:,} images; --views flip does"
+    if side > MOST_ROWS[cuda]:
+        return f"are not tried for {rows:,} rows"
     if need > memory:
-        return f"mirrored views are not tried: their head needs {byte_count(need)} of memory"
+        return f"are not tried: their head needs {byte_count(need)} of memory"
     return ""
 
 
 def too_expensive(plan: Plan) -> bool:
     """Whether a solve with mirrored views takes too long."""
     return plan.seconds > BEARABLE
-
-
-def interleaved(plain: Tensor, mirrored: Tensor) -> Tensor:
-    """Features (N, p) of images and of their mirror images as rows (2N, p): the views of an image side by side."""
-    return torch.stack([plain, mirrored], 1).flatten(0, 1)

@@ -69,14 +69,14 @@ def solve_pcg(
 ) -> Solution:
     """Conjugate gradients: residuals by exact passes, products by fast ones.
 
+    It stops by the outputs' distance to the optimum's (the settings' tolerance), or at a relative residual of ``tol``.
     The residual of a ``start`` comes from one more fast product; that of a checkpoint is measured.
     """
     settings, context = problem.context.settings, problem.context
     curvature = problem.curvature  # before activations take the memory
     keep = checkpoint_keeper(problem)
-    solver = PCG(
-        tol=settings.tol if tol is None else tol, max_passes=settings.max_passes, measure_start=state is not None
-    )
+    until: dict[str, Any] = {"output_tol": settings.tol} if tol is None else {"tol": tol}
+    solver = PCG(max_passes=settings.max_passes, measure_start=state is not None, **until)
     return solver.solve(
         problem.measured,
         problem.features,

@@ -10,12 +10,13 @@ import numpy as np
 
 from lqf.data import Images, Samples, load_samples, open_images
 from lqf.errors import LQFError
-from lqf.fitting.fitted_model import FittedModel, TrainingTable
+from lqf.fitting.fitted_model import TrainingTable
+from lqf.fitting.stack import Model
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted, listed
 
 
-def open_training(fitted: FittedModel, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
+def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
     """The images the model was fitted on, in its order, with its labels, weights and groups.
 
     Args:

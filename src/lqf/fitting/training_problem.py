@@ -234,7 +234,7 @@ class TrainingProblem:
 
         Args:
             start: (D,) the body's weights to begin with; default: zero. For conjugate gradients alone.
-            tol: relative residual in place of the settings' own.
+            tol: relative residual at which conjugate gradients stop, in place of the settings' tolerance for outputs.
             state: of a checkpoint to continue from.
         """
         with self.context.timed("solve"):

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from lqf.data import Images, Preprocess, select_images, with_views
-from lqf.data.preprocess import Views
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.context import Context
 from lqf.fitting.folds import stratified_folds
@@ -37,9 +36,9 @@ class TrainingSet:
     def of(cls, images: Images, preprocess: Preprocess, context: Context) -> TrainingSet:
         """In the views that the settings name, whatever views the images were opened in."""
         data, views = cls(images, preprocess, context), context.settings.views
-        return data if views in ("auto", preprocess.views) else data.with_views(views)  # type: ignore[arg-type]
+        return data if views in ("auto", preprocess.views) else data.with_views(views)
 
-    def with_views(self, views: Views) -> TrainingSet:
+    def with_views(self, views: str) -> TrainingSet:
         """The same images in other views."""
         preprocess = replace(self.preprocess, views=views)
         return replace(self, images=with_views(self.images, preprocess), preprocess=preprocess)
@@ -106,9 +105,23 @@ class TrainingSet:
         return centre(len(self.classes), self.context.settings.alpha)
 
     @cached_property
+    def single(self) -> Tensor:
+        """(N,) samples whose class has no other group: left out, they are of a class that was never seen."""
+        groups = self.groups[:: self.n_views]
+        pairs = torch.unique(torch.stack([self.labels, groups], 1), dim=0)
+        return torch.bincount(pairs[:, 0], minlength=len(self.classes))[self.labels] < 2
+
+    @property
+    def alone(self) -> bool:
+        """Whether all samples are `single`, so that leaving some out says nothing and every strength is a prior."""
+        return bool(self.single.all())
+
+    @cached_property
     def judge(self) -> Judge:
-        """Compares candidates by leave-one-out."""
-        return Judge(self.targets, self.labels, torch.tensor(self.images.samples.weights), self.n_views)
+        """Compares candidates by leave-one-out of the samples that it says something about."""
+        weights = torch.tensor(self.images.samples.weights)
+        weights = weights if self.alone else torch.where(self.single, 0.0, weights)
+        return Judge(self.targets, self.labels, weights, self.n_views, self.alone)
 
     def left_out(self, outputs: Tensor, level: Level, note: str = "") -> LeaveOneOut:
         """Out-of-sample outputs (N, C) of the samples, with how exact they are."""

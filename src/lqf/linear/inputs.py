@@ -7,7 +7,7 @@ delivers the rows of its own; row numbers count all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 
 import torch
@@ -32,6 +32,7 @@ class Inputs:
         prefix: the frozen part of the network; None when all of it is linearised.
         samples: which of the images; default all.
         world: the processes that share the images.
+        tick: called before every batch, e.g. to give up when the time is up.
     """
 
     def __init__(
@@ -45,11 +46,12 @@ class Inputs:
         prefix: nn.Module | None = None,
         samples: Tensor | None = None,
         world: World = ALONE,
+        tick: Callable[[], None] = lambda: None,
     ):
         self.images, self.preprocess, self.prefix = images, preprocess, prefix
         self.device, self.dtype, self.batch_size = device, dtype, batch_size
         self.samples = torch.arange(len(images)) if samples is None else samples
-        self.world = world
+        self.world, self.tick = world, tick
         self._cache: Tensor | None = None  # of the rows that this process delivers
         self._on_device: Tensor | None = None  # the same
         self._held: list[tuple[Tensor, Tensor]] = []
@@ -79,7 +81,20 @@ class Inputs:
             batch_size=self.batch_size,
             prefix=self.prefix,
             world=self.world,
+            tick=self.tick,
         )
+
+    def in_views(self, images: Images, preprocess: Preprocess, progress: Progress = SILENT) -> Inputs:
+        """The same images in other views; where the first of these are those shown here and the prefix is cached, only
+        the others pass through it.
+        """
+        other = self.showing(images, preprocess)
+        if self._cache is not None and _continue(self.preprocess, preprocess):
+            other.cache_prefix(progress=progress, known=self)
+        else:
+            other.cache_prefix(progress=progress)
+        other.keep_on_device()
+        return other
 
     def gathered(self) -> Inputs:
         """The same rows, all of them delivered by every process: for kernels, where every row meets every other."""
@@ -136,9 +151,18 @@ class Inputs:
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """(row numbers on the device, inputs) over all rows of this process, each row once."""
-        yield from self._held
+        for batch in self._held:
+            self.tick()
+            yield batch
         for rows in self.batch_rows()[len(self._held) :]:
+            self.tick()
             yield rows.to(self.device), self.fetch(rows)
+
+    def batches_of_view(self, view: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(samples by their position, inputs) of one view alone."""
+        for index in self.own.split(self.batch_size):
+            self.tick()
+            yield index, self.fetch(index * self.n_views + view)
 
     def batch_rows(self) -> list[Tensor]:
         """The row numbers of `batches`."""
@@ -165,10 +189,11 @@ class Inputs:
         """The first row, over all images, that this process can deliver."""
         return self.images.own.start * self.n_views
 
-    def cache_prefix(self, budget: int | None = None, progress: Progress = SILENT) -> bool:
+    def cache_prefix(self, budget: int | None = None, progress: Progress = SILENT, known: Inputs | None = None) -> bool:
         """Keep the frozen prefix's activations if they fit into ``budget`` bytes (default: half of what is free).
 
-        Rows are looked up by their number over all images, so those of all images this process has are kept.
+        Rows are looked up by their number over all images, so those of all images this process has are kept. ``known``:
+        the same images in the first of these views, whose activations are taken over.
         """
         if self.prefix is None:
             return False
@@ -178,12 +203,26 @@ class Inputs:
         if one.numel() * one.element_size() * n > budget:
             return False
         cache = torch.empty((n, *one.shape[1:]), dtype=self.dtype)
+        first = 0
+        if known is not None and known._cache is not None:
+            first = known.n_views
+            cache.unflatten(0, (-1, self.n_views))[:, :first] = known._cache.unflatten(0, (-1, first))
+        n -= n // self.n_views * first
         with progress.stage("frozen prefix", total=n, unit="rows") as stage:
-            for rows, x in whole.batches():
+            for rows, x in whole._rows_from_view(first):
                 cache[rows.cpu() - self._first] = x.cpu()
                 stage.advance(len(rows))
         self._cache = cache
         return True
+
+    def _rows_from_view(self, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """`batches`, or those rows that show later views."""
+        if first == 0:
+            yield from self.batches()
+            return
+        for view in range(first, self.n_views):
+            for index, x in self.batches_of_view(view):
+                yield index * self.n_views + view, x
 
     def keep_on_device(self, budget: int | None = None) -> bool:
         """Keep the pixels of all rows on the GPU if they fit into ``budget`` bytes (default: a quarter of its memory).
@@ -219,6 +258,12 @@ class Inputs:
             return x
         with torch.no_grad():
             return self.prefix(x)
+
+
+def _continue(views: Preprocess, more: Preprocess) -> bool:
+    """Whether the first of ``more`` views are these: the centre, and its mirror image."""
+    mirrored = views.views == "flip" and (more.views == "resized" or more.views.startswith("crops"))
+    return views.views == "none" or mirrored
 
 
 def average_views(rows: Tensor, n_views: int) -> Tensor:

@@ -9,7 +9,7 @@ from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.audit import Audit, audit
 from lqf.estimator import LQFClassifier
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import FittedModel
+from lqf.fitting import Model
 from lqf.linear.inputs import average_views
 from lqf.reports.evaluation import Tested, tested
 from lqf.reports.explanation import Explanation, explanations
@@ -32,7 +32,7 @@ class Parts:
         cases: explanations of some test images, with their level.
     """
 
-    fitted: FittedModel
+    fitted: Model
     loo: LeaveOneOut
     audit: Audit
     test: Tested | None = None

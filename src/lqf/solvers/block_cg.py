@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from lqf.errors import ProcessLost
+from lqf.runtime.deadline import OutOfTime
+from lqf.solvers.energy import EnergyError
 from lqf.solvers.solution import Step
 from lqf.utils.progress import SILENT, Progress
 
@@ -47,12 +49,21 @@ class Keep(Protocol):
 
 @dataclass(frozen=True)
 class Reached:
-    """Where the iteration ended: x (k, D), its true residuals (k, D), passes made, and the way there."""
+    """Where the iteration ended.
+
+    Attributes:
+        x: (k, D).
+        r: (k, D) residuals, true where they were certified.
+        passes: made.
+        history: the way there.
+        energy: (k,) estimated ‖x − x*‖_A in the units that were given; None where none were.
+    """
 
     x: Tensor
     r: Tensor
     passes: int
     history: tuple[Step, ...]
+    energy: Tensor | None = None
 
 
 def conjugate_gradients(
@@ -64,6 +75,7 @@ def conjugate_gradients(
     *,
     tol: float,
     max_passes: int,
+    energy: Tensor | None = None,
     passes: int = 0,
     refresh: int = 20,
     is_true: bool = True,
@@ -72,7 +84,8 @@ def conjugate_gradients(
     agree: Callable[[float], float] = float,
     certify: bool = True,
 ) -> Reached:
-    """Reduce ‖b_j − A x_j‖/size_j to ``tol`` within ``max_passes``; a right-hand side that is there leaves the passes.
+    """Reduce ‖b_j − A x_j‖/size_j, or the error ‖x_j − x*_j‖_A/energy_j, to ``tol`` within ``max_passes``; a right-hand
+    side that is there leaves the passes.
 
     Args:
         operator: A and the right-hand sides.
@@ -80,52 +93,65 @@ def conjugate_gradients(
         x: (k, D) iterates to begin with.
         r: (k, D) their residuals.
         size: (k,) what residuals are relative to, usually ‖b_j‖.
-        tol: relative residual to reach.
+        tol: relative residual, or relative error, to reach.
         max_passes: products and true residuals, at most.
+        energy: (k,) what the error in the energy norm (`lqf.solvers.energy`) is relative to; None: residuals decide.
         passes: that were made before.
         refresh: steps after which true residuals replace the running ones.
         is_true: whether ``r`` was measured exactly; what is returned is, except without ``certify``.
         keep: e.g. writes checkpoints.
         progress: where to report.
         agree: makes many processes that run this side by side take the same number.
-        certify: measure the last residuals where they are not true yet.
+        certify: measure residuals that are not true yet before it stops; otherwise the running ones are trusted.
     """
     began, size = time.perf_counter(), torch.where(size > 0, size, 1.0)
     relative = _relative(r, size, agree)
-    known = torch.full_like(relative, is_true, dtype=torch.bool)  # whose residual is the true one
+    known = torch.full_like(relative, is_true or not certify, dtype=torch.bool)  # whose residual is the true one
+    error = None if energy is None else EnergyError(energy.to(size))
+    near = torch.zeros_like(known)  # whose error is small enough
+    enough = tol if error is None else 0.0  # a residual at which nothing is left to do
     history = [Step(passes, 0.0, float(relative.max()))]
     p, r_old, rz_old, steps = torch.zeros_like(r), torch.zeros_like(r), torch.ones_like(relative), 0
     try:
         with progress.stage("solving", total=max_passes, unit="passes") as stage:
             stage.advance(passes, residual=float(relative.max()))
-            while len(on := _open(relative, known, tol)) and passes < max_passes:
-                z, here = precondition(r[on]), r[on]
+            while len(on := _open(relative, known, near, enough)) and passes < max_passes:
+                z, here, before = precondition(r[on]), r[on], passes
                 rz = _dots(here, z)
-                beta = ((rz - _dots(r_old[on], z)) / rz_old[on]).clamp_min(0) if steps else torch.zeros_like(rz)
-                p[on] = z + beta[:, None].to(z) * p[on]
-                r_old[on], rz_old[on] = here, rz
-                ap = operator.product(p[on])
-                step = (_dots(here, p[on]) / _dots(p[on], ap))[:, None].to(x)
-                x, r = x.index_copy(0, on, x[on] + step * p[on]), r.index_copy(0, on, here - step * ap)
-                known[on], before, passes, steps = False, passes, passes + 1, steps + 1
-                relative = _relative(r, size, agree)
-                due = on if steps % refresh == 0 else on[relative[on] <= tol]
+                arrived = on[:0] if error is None else on[_agreed(error.relative(on, rz), agree) <= tol]
+                near[arrived] = known[arrived]
+                due = arrived[~known[arrived]]
+                if len(arrived) == 0:
+                    beta = ((rz - _dots(r_old[on], z)) / rz_old[on]).clamp_min(0) if steps else torch.zeros_like(rz)
+                    p[on] = z + beta[:, None].to(z) * p[on]
+                    r_old[on], rz_old[on] = here, rz
+                    ap, along = operator.product(p[on]), _dots(here, p[on])
+                    step = (along / _dots(p[on], ap))[:, None].to(x)
+                    x, r = x.index_copy(0, on, x[on] + step * p[on]), r.index_copy(0, on, here - step * ap)
+                    if error is not None:
+                        error.step(on, rz, along * step[:, 0].double())
+                    known[on], passes, steps = not certify, passes + 1, steps + 1
+                    relative = _relative(r, size, agree)
+                    due = on if steps % refresh == 0 else on[relative[on] <= enough]
                 if len(due):
                     x, r = _measured(operator, x, r, due)
                     known[due], passes, relative = True, passes + 1, _relative(r, size, agree)
-                history.append(Step(passes, time.perf_counter() - began, float(relative.max())))
-                stage.advance(passes - before, residual=float(relative.max()))
-                if keep:
-                    keep(x, passes)
-    except (KeyboardInterrupt, ProcessLost):
+                if passes > before:
+                    history.append(Step(passes, time.perf_counter() - began, float(relative.max())))
+                    stage.advance(passes - before, residual=float(relative.max()))
+                    if keep:
+                        keep(x, passes)
+    except (KeyboardInterrupt, ProcessLost, OutOfTime):
         if keep:
             keep(x, passes, last=True)
         raise
-    if certify and not bool(known.all()):
+    if not bool(known.all()):
         x, r = _measured(operator, x, r, (~known).nonzero()[:, 0])
         passes += 1
         history.append(Step(passes, time.perf_counter() - began, float(_relative(r, size).max())))
-    return Reached(x, r, passes, tuple(history))
+    every = torch.arange(len(x), device=x.device)
+    at = None if error is None else _agreed(error.relative(every, _dots(r, precondition(r))), agree)
+    return Reached(x, r, passes, tuple(history), at)
 
 
 def _measured(operator: Operator, x: Tensor, r: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,9 +161,14 @@ def _measured(operator: Operator, x: Tensor, r: Tensor, which: Tensor) -> tuple[
     return x.index_copy(0, which, some), r.index_copy(0, which, exact)
 
 
-def _open(relative: Tensor, known: Tensor, tol: float) -> Tensor:
+def _open(relative: Tensor, known: Tensor, near: Tensor, enough: float) -> Tensor:
     """Which right-hand sides are not solved yet."""
-    return ((relative > 0) & ~((relative <= tol) & known)).nonzero()[:, 0]
+    return ((relative > 0) & ~((relative <= enough) & known) & ~near).nonzero()[:, 0]
+
+
+def _agreed(values: Tensor, agree: Callable[[float], float]) -> Tensor:
+    """The same numbers on all processes."""
+    return torch.tensor([agree(v) for v in values.tolist()], dtype=values.dtype, device=values.device)
 
 
 def _relative(r: Tensor, size: Tensor, agree: Callable[[float], float] = float) -> Tensor:

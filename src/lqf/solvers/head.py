@@ -35,10 +35,13 @@ class Head:
     ridge: KernelRidge
 
     @classmethod
-    def of(cls, features: Tensor, residual: Tensor, weights: Tensor, groups: Tensor) -> Head:
-        """Factorise in float64, the smaller of z̃z̃ᵀ and z̃ᵀz̃."""
+    def of(
+        cls, features: Tensor, residual: Tensor, weights: Tensor, groups: Tensor, gram: Tensor | None = None
+    ) -> Head:
+        """Factorise in float64, the smaller of z̃z̃ᵀ and z̃ᵀz̃; ``gram``: z̃z̃ᵀ (n, n), where it is known."""
         if len(features) <= features.shape[1] + 1:
-            ridge = KernelRidge.from_kernel(head_products.gram(features), weights, groups)
+            gram = head_products.gram(features) if gram is None else gram
+            ridge = KernelRidge.from_kernel(gram, weights, groups)
         else:
             ridge = KernelRidge.from_features(with_one(features), weights, groups)
         return cls(features, residual.double(), weights, groups, ridge)

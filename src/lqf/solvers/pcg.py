@@ -40,6 +40,8 @@ class PCG:
     Attributes:
         tol: stop when ‖b − Hδ‖ ≤ tol·‖b‖ (head and body together), and a quarter of what it is with the best head and
             no body, confirmed by the true residual.
+        output_tol: in place of that, stop when the training outputs are so near to the optimum's, relative to their
+            norm: as the energy norm of the error, estimated from the true residual (`lqf.solvers.energy`), bounds it.
         max_passes: give up (with a flagged solution) after so many products, true residuals included.
         refresh: recompute the true residual every so many steps.
         measure_start: whether the residual of a given start is the true one, or that of one more fast product; the last
@@ -47,6 +49,7 @@ class PCG:
     """
 
     tol: float = 1e-2
+    output_tol: float | None = None
     max_passes: int = 100
     refresh: int = 20
     measure_start: bool = True
@@ -100,14 +103,16 @@ class PCG:
         progress: Progress,
     ) -> Solution:
         problem = schur.problem
-        b, b_norm = schur.rhs(), schur.unit()
+        b, b_norm, by_outputs = schur.rhs(), schur.unit(), self.output_tol is not None
+        size = torch.tensor([b_norm], dtype=torch.float64, device=b.device)
         reached = conjugate_gradients(
             schur,
             body_preconditioner(preconditioner, problem.ridge.body),
             (problem.zero_body() if start is None else start)[None],
             self._first(schur, b, start)[None],
-            torch.tensor([b_norm], dtype=torch.float64, device=b.device),
-            tol=min(self.tol, REDUCTION * norm(b) / (b_norm or 1.0)),
+            size,
+            tol=self.output_tol or min(self.tol, REDUCTION * norm(b) / (b_norm or 1.0)),
+            energy=torch.full_like(size, schur.output_norm()) if by_outputs else None,
             max_passes=self.max_passes,
             passes=passes + (1 if start is None else 2),
             refresh=self.refresh,
@@ -119,7 +124,10 @@ class PCG:
         delta, head_gap = schur.complete(reached.x[0])
         relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
         history = (*reached.history[:-1], replace(reached.history[-1], residual=relative))
-        proof = Certificate.of(problem, relative, b_norm, tol=self.tol, passes=reached.passes)
+        gap = None if reached.energy is None else float(reached.energy[0])
+        proof = Certificate.of(
+            problem, relative, b_norm, tol=self.output_tol or self.tol, passes=reached.passes, output_gap=gap
+        )
         return Solution(delta, problem.ridge, "pcg", "solved", proof, history)
 
     def _first(self, schur: SchurComplement, b: Tensor, start: Tensor | None) -> Tensor:

@@ -40,6 +40,8 @@ MASKED = 0.5
 weight: kept ones take about half as long, and other batches than these are not kept."""
 ENOUGH = 1000
 """Samples whose out-of-sample outputs give the error well enough."""
+SHORT = 10.0
+"""Seconds that exact answers are worth, where iteration would be quicker."""
 TILE = 2048
 
 
@@ -72,6 +74,8 @@ def plan(
     *,
     epochs: int = 30,
     refits: bool = False,
+    again: int = 0,
+    kernel_rows: int | None = None,
 ) -> Plan:
     """Choose between the dense dual and PCG, or cost the one that was ``asked`` for.
 
@@ -82,10 +86,14 @@ def plan(
         memory: bytes that may be used; default: what is free.
         epochs: of "sgd" and "adam".
         refits: whether PCG is followed by refits without each fold.
+        again: without how many folds it is solved again; 0: as many as settle the error, and the dense dual, whose
+            kernel knows all of them, without none.
+        kernel_rows: over which the averaged kernel of PCG is made, at most; default: all.
     """
     require_body(problem)
     memory = available_bytes(problem.targets.device) if memory is None else memory
-    dense, pcg = cost_dense(problem, rates, memory), cost_pcg(problem, rates, memory, refits=refits)
+    dense = cost_dense(problem, rates, memory, again=again)
+    pcg = cost_pcg(problem, rates, memory, refits=refits, again=again, kernel_rows=kernel_rows)
     fits = dense.bytes <= memory
     if asked == "dense":
         if not fits:
@@ -102,7 +110,7 @@ def plan(
         )
     if asked != "auto":
         return pcg
-    if fits and dense.seconds <= max(60.0, 2 * pcg.seconds):
+    if fits and dense.seconds <= max(SHORT, pcg.seconds):
         return dense
     reason = (
         f"dense would take about {rough_duration(dense.seconds)}"
@@ -112,7 +120,9 @@ def plan(
     return replace(pcg, sentence=f"{pcg.sentence} ({reason})")
 
 
-def cost_dense(problem: QuadraticProblem, rates: Rates, memory: int, passes: int = DENSE_PASSES) -> Plan:
+def cost_dense(
+    problem: QuadraticProblem, rates: Rates, memory: int, passes: int = DENSE_PASSES, *, again: int = 0
+) -> Plan:
     """Kernels of (nC)² float64 entries six times over (two parts, their sum, the factorisation's workspace), and the
     Jacobian in pieces of at most a third of the memory. A correction is a way back and a product.
     """
@@ -126,16 +136,25 @@ def cost_dense(problem: QuadraticProblem, rates: Rates, memory: int, passes: int
         "weight decay": choice_seconds(rates, m, columns=1, block=c),
         "solve": rates.eigh(m) + (passes - 1) // 2 * (1 / 2 + shared) * exact_seconds(n, rates),
     }
+    if again:
+        stages["leave-one-out"] = again * (stages["kernel"] + rates.eigh(0.8 * m))
     size = kernels + held + _gradient_bytes(problem, rates, c, memory - kernels - held)
     return _plan("dense", _started(problem, stages), size, held)
 
 
 def cost_pcg(
-    problem: QuadraticProblem, rates: Rates, memory: int, passes: int = PCG_PASSES, *, refits: bool = False
+    problem: QuadraticProblem,
+    rates: Rates,
+    memory: int,
+    passes: int = PCG_PASSES,
+    *,
+    refits: bool = False,
+    again: int = 0,
+    kernel_rows: int | None = None,
 ) -> Plan:
     """The averaged kernel over some rows, K-FAC, and the usual number of passes of one sweep each way."""
     n, c = len(problem.targets), problem.model.n_outputs
-    m, draws = min(n, MOST_SAMPLES), min(AVERAGED_DRAWS, c)
+    m, draws = min(n, kernel_rows or n, MOST_SAMPLES), min(AVERAGED_DRAWS, c)
     held = jacobian_bytes(problem, m * draws, memory - 6 * 8 * m * m)
     kept = rows_kept(n, problem.inputs.batch_size, rates, memory)
     forward, backward = sweep_seconds(n, kept, rates)
@@ -147,7 +166,7 @@ def cost_pcg(
         "solve": (passes - 2) * product + 2 * backward + exact_seconds(n, rates) + keeping,
     }
     if refits:
-        folds = min(REFITS, math.ceil(REFITS * ENOUGH / n))
+        folds = again or min(REFITS, math.ceil(REFITS * ENOUGH / n))
         rows = 1.0 if kept >= MASKED * n else (REFITS - 1) / REFITS
         stages["leave-one-out"] = folds * rows * (REFIT_PRODUCTS + 1) * product
     item, factors = problem.targets.element_size(), factor_bytes(problem, rates)

@@ -70,6 +70,16 @@ class SchurComplement:
         head = head_products.vjp(sr, self.features)
         return float((body.double().square().sum() + head.square().sum()).sqrt())
 
+    def output_norm(self) -> float:
+        """√Σ s_i ‖f_i‖² of the training outputs under the best head alone: the unit of their distance to the optimum's.
+
+        Where the head explains next to nothing, a tenth of the targets' own norm.
+        """
+        r = self.problem.initial_residual(self.features).double()
+        root = self.problem.weights.double().sqrt()[:, None]
+        explained = root * (r - self.eliminated(r).to(r))
+        return float(torch.maximum(explained.norm(), 0.1 * (root * r).norm()))
+
     def residual(self, x: Tensor, which: Tensor | None = None) -> Tensor:
         """b − A x of one body x, (D,) or (1, D): the body's part of the negative gradient at (best head, x), whose
         head's part is zero.
@@ -78,6 +88,15 @@ class SchurComplement:
         one = x.view(-1)
         with matmul_precision(fast=False):
             return (self._weighted_vjp(self.problem, self._left(one)) - self.problem.ridge.body * one).view_as(x)
+
+    def quick_residual(self, x: Tensor) -> Tensor:
+        """b − A x of one body x (D,) by fast passes: one product, and b itself is not needed."""
+        r = self.problem.initial_residual(self.features)
+
+        def compute() -> Tensor:
+            return self._weighted_vjp(self.fast, r - self.fast.body_jvp(x)) - self.problem.ridge.body * x
+
+        return in_range(self.fast, compute, tf32=self.tf32)
 
     def complete(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """δ = (best head, x) for a body x (D,), and the head's part of the negative gradient there, which only rounding

@@ -20,8 +20,10 @@ class Certificate:
         relative_residual: ‖b − Hδ‖ / ‖b‖; with PCG the unit ‖b‖ has the precision of the products.
         error_bound: ‖δ − δ*‖ ≤ ‖b − Hδ‖ / min(μ).
         passes: passes over the data that the solver made, the certificate's own included.
-        converged: whether the residual is at most the tolerance asked for.
+        converged: whether the residual, or the outputs' distance, is at most the tolerance asked for.
         sentence: what happened, for a person.
+        output_gap: estimated distance of the training outputs to the optimum's, relative to their norm; None where the
+            residual decided.
     """
 
     relative_residual: float
@@ -29,17 +31,29 @@ class Certificate:
     passes: int
     converged: bool
     sentence: str
+    output_gap: float | None = None
 
     @classmethod
-    def of(cls, problem: QuadraticProblem, relative: float, b_norm: float, *, tol: float, passes: int) -> Certificate:
-        """From a measured relative residual."""
-        converged = relative <= tol
+    def of(
+        cls,
+        problem: QuadraticProblem,
+        relative: float,
+        b_norm: float,
+        *,
+        tol: float,
+        passes: int,
+        output_gap: float | None = None,
+    ) -> Certificate:
+        """From a measured relative residual, and the distance of the outputs where that has the tolerance."""
+        converged = (relative if output_gap is None else output_gap) <= tol
         verdict = "reached" if converged else "stopped before reaching"
+        outputs = "" if output_gap is None else f"outputs within {output_gap:.2g} of the optimum's, "
         sentence = (
-            f"{verdict} the tolerance {tol:.1e}: relative residual {relative:.2e} after {passes} passes over the data"
+            f"{verdict} the tolerance {tol:.1e}: {outputs}relative residual {relative:.2e} after {passes} passes over "
+            "the data"
         )
         lowest = min(problem.ridge.head, problem.ridge.body) if problem.model.body.size else problem.ridge.head
-        return cls(relative, relative * b_norm / lowest, passes, converged, sentence)
+        return cls(relative, relative * b_norm / lowest, passes, converged, sentence, output_gap)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import textwrap
 import unicodedata
@@ -73,6 +74,16 @@ def duration(seconds: float) -> str:
 def rough_duration(seconds: float) -> str:
     """Of a prediction: `40 s`, `3 min`."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def seconds_of(text: str) -> float | None:
+    """`90`, `20s`, `10m`, `1h30m` as seconds; None where the text says no time."""
+    number = r"(\d+(?:\.\d+)?)"
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", text.replace(" ", ""))
+    if found is None or not any(found.groups()):
+        return None
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return 3600 * hours + 60 * minutes + seconds
 
 
 def byte_count(n_bytes: float) -> str:

@@ -22,10 +22,10 @@ METHOD_NAMES = (*LOSSES, *OURS)
 DENSE_ROWS = 500
 """Up to so many rows N·C of the Jacobian LQF is solved densely, in seconds on a GPU; beyond that by PCG."""
 
-_TOLD: dict[str, Any] = {"head": "random", "weight_decay": 10.0, "body_weight_decay": 100.0}
+_FIXED: dict[str, Any] = {"head": "random", "weight_decay": 10.0, "body_weight_decay": 100.0}
 ONE_SHOT: dict[str, dict[str, Any]] = {
-    "lqf-ours": {**_TOLD, "pooling": "bilinear", "views": "flip"},
-    "lqf-ours-avg": _TOLD,
+    "lqf-ours": {**_FIXED, "pooling": "bilinear", "views": "flip"},
+    "lqf-ours-avg": _FIXED,
     "lqf-fc": {"weight_decay": 10.0},
 }
 """With one image per class nothing can be left out: every choice that leave-one-out makes is made here. A decade of

@@ -85,13 +85,13 @@ def summarise(results: Results) -> Summary:
             "It is trained to the end of its schedule in every step, also where it goes on from its last network: "
             "ended earlier, it would stand at a learning rate that has not come down yet.",
             f"LQF: solved to a relative residual of {POINTS['lqf']['tol']:g}; residuals are measured by exact passes.",
-            *(f"{name}: {_told(ways)}." for name, ways in found.items()),
+            *(f"{name}: {_sentence(ways)}." for name, ways in found.items()),
         ),
         size=(4.2 * max(2, len(found)), 4.2),
     )
 
 
-def _told(ways: dict[str, Way | None]) -> str:
+def _sentence(ways: dict[str, Way | None]) -> str:
     """Passes, residuals and differences of LQF's solutions."""
     parts = []
     for way in POINTS:

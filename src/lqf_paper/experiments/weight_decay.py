@@ -41,12 +41,13 @@ TOL = 1e-2
 def weight_decay_path(task: Task, *, factors: list[float], settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
     """Errors and passes along the weight decay, from zero and from λ0's solution."""
     problem, validation = _problem(task, settings, seed)
-    first = problem.solve()
+    tol = problem.context.settings.tol  # a relative residual
+    first = problem.solve(tol=tol)
     along: list[dict[str, Any]] = []
     for factor in factors:
         here = problem.with_ridge(problem.ridge.scaled(factor))
-        anew = first if factor == 1.0 else here.solve()
-        ways = {"scratch": anew, "finetuned": first if factor == 1.0 else here.solve(problem.body(first))}
+        anew = first if factor == 1.0 else here.solve(tol=tol)
+        ways = {"scratch": anew, "finetuned": first if factor == 1.0 else here.solve(problem.body(first), tol=tol)}
         outputs = {w: here.outputs(task.test, s.delta) for w, s in ways.items()}
         measured = {w: _measured(here, s, outputs[w], task, validation) for w, s in ways.items()}
         along.append(
@@ -138,7 +139,7 @@ def summarise(results: Results) -> Summary:
         "but λ0's own, which is where the second row begins.",
         f"Solved to a relative residual of {TOL:g}, with float16 products on a GPU; residuals are measured by exact "
         "passes.",
-        *(f"{name}: {_told(r)}" for name, r in found.items()),
+        *(f"{name}: {_sentence(r)}" for name, r in found.items()),
     )
     return Summary(
         found,
@@ -149,7 +150,7 @@ def summarise(results: Results) -> Summary:
     )
 
 
-def _told(r: dict[str, Any]) -> str:
+def _sentence(r: dict[str, Any]) -> str:
     """The search's way and all residuals, as a sentence."""
     path, search = r["path"], r["search"]
     return (

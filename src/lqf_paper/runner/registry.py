@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
+
+from lqf.settings import EFFORT
 
 Function = Callable[..., dict[str, Any]]
 """(task, **params) -> JSON values, the same for the same arguments."""
@@ -34,9 +36,13 @@ class Defaults:
 
     def complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings with all others; a whole number where the default is a fraction becomes one."""
-        own = {f.name: f.default for f in fields(self.of) if f.name not in self.without} if self.of else {}
+        own = {f.name: f.default for f in fields(self.of) if self._counts(f)} if self.of else {}
         whole = {**own, **self.fixed, **settings}
         return {k: float(v) if type(v) is int and type(own.get(k)) is float else v for k, v in whole.items()}
+
+    def _counts(self, f: Field[Any]) -> bool:
+        """Whether a result depends on a field; how far a climb goes says nothing about one model."""
+        return f.name not in self.without and f.metadata.get("group") != EFFORT
 
 
 def defaults(

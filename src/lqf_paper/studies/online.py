@@ -60,8 +60,9 @@ def _solved_step(now: Task, settings: dict[str, Any], start: Tensor | None) -> t
     problem = lqf_problem(
         net, now.train, workspace.preprocess, workspace.device, progress=workspace.progress, **settings
     )
-    cold = problem.solve()
-    warm = cold if start is None else problem.solve(start)
+    tol = problem.context.settings.tol  # a relative residual
+    cold = problem.solve(tol=tol)
+    warm = cold if start is None else problem.solve(start, tol=tol)
     outputs, others = (problem.outputs(now.test, s.delta) for s in (warm, cold))
     found = {
         "n": len(now.train),

@@ -205,7 +205,7 @@ class BySolves:
         return Leverages(solves, averaged, problem.context.settings.seed)
 
     def _solved(self, problem: TrainingProblem, start: Tensor | None) -> Solution:
-        solution = problem.solve(start)
+        solution = problem.solve(start, tol=problem.context.settings.tol)
         self.worst = max(self.worst, solution.certificate.relative_residual)
         self.passes += solution.certificate.passes
         return solution

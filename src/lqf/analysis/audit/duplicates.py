@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lqf.fitting import FittedModel
+from lqf.fitting import Model
 
 COLUMNS = ("similarity", "id", "other", "label", "other_label", "same_file")
 LEAST = 0.9
@@ -14,7 +14,7 @@ MOST = 1000
 """Pairs that are listed; a folder full of copies has more than anybody reads."""
 
 
-def near_duplicates(model: FittedModel, pairs: Iterable[tuple[int, int, float]]) -> list[dict[str, Any]]:
+def near_duplicates(model: Model, pairs: Iterable[tuple[int, int, float]]) -> list[dict[str, Any]]:
     """Rows of pairs (i, j, cosine): names, labels, and whether both are the same file, byte for byte."""
     train, rows = model.train, []
     for i, j, similarity in pairs:

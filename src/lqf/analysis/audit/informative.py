@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from lqf.fitting import FittedModel
+from lqf.fitting import Model
 
 COLUMNS = ("rank", "id", "label", "information", "rank_in_class", "of_class")
 
 
-def by_information(model: FittedModel, values: Tensor) -> list[dict[str, Any]]:
+def by_information(model: Model, values: Tensor) -> list[dict[str, Any]]:
     """Every training sample, the most informative first, with its place among its class.
 
     Args:

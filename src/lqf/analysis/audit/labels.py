@@ -19,14 +19,14 @@ from torch import Tensor
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import confusions
-from lqf.fitting import FittedModel
+from lqf.fitting import Model
 from lqf.linear.targets import logits
 
 SUSPECT_COLUMNS = ("rank", "id", "label", "predicted", "margin", "label_probability", "predicted_probability")
 CONFUSION_COLUMNS = ("label", "predicted", "n", "share")
 
 
-def suspects(model: FittedModel, loo: LeaveOneOut) -> list[dict[str, Any]]:
+def suspects(model: Model, loo: LeaveOneOut) -> list[dict[str, Any]]:
     """Every training sample, the most suspicious label first."""
     margin, predicted = soft_margin(model, loo), loo.predicted
     p = probabilities(loo.outputs, model.beta)
@@ -48,7 +48,7 @@ def suspects(model: FittedModel, loo: LeaveOneOut) -> list[dict[str, Any]]:
     return rows
 
 
-def soft_margin(model: FittedModel, loo: LeaveOneOut) -> Tensor:
+def soft_margin(model: Model, loo: LeaveOneOut) -> Tensor:
     """(N,) how strongly the other samples contradict each label."""
     scores = model.beta * logits(loo.outputs.double())
     own = loo.labels[:, None].to(scores.device)
@@ -56,7 +56,7 @@ def soft_margin(model: FittedModel, loo: LeaveOneOut) -> Tensor:
     return ((others - scores.gather(1, own)[:, 0]) / model.beta).cpu()
 
 
-def confused_classes(model: FittedModel, loo: LeaveOneOut) -> list[dict[str, Any]]:
+def confused_classes(model: Model, loo: LeaveOneOut) -> list[dict[str, Any]]:
     """Which class is taken for which in leave-one-out, how often, for which share of it; most frequent first."""
     return [
         {"label": model.classes[c.label], "predicted": model.classes[c.predicted], "n": c.n, "share": c.share}

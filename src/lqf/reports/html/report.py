@@ -16,7 +16,7 @@ from lqf.analysis.audit.informative import ends_of_classes
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
-from lqf.fitting import FittedModel
+from lqf.fitting import Model
 from lqf.fitting.report import FitReport
 from lqf.reports.evaluation import Tested
 from lqf.reports.explanation import Explanation
@@ -30,7 +30,7 @@ MOST_SUSPECTS, MOST_PAIRS, MOST_CLASSES, EACH = 24, 9, 8, 4
 
 
 def report_page(
-    fitted: FittedModel,
+    fitted: Model,
     loo: LeaveOneOut,
     audit: Audit,
     *,
@@ -113,7 +113,7 @@ def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any
 
 
 def _calibration(
-    fitted: FittedModel, loo: LeaveOneOut, test: Tested | None
+    fitted: Model, loo: LeaveOneOut, test: Tested | None
 ) -> tuple[dict[str, Any], list[dict[str, str]], tuple[float | None, str]]:
     """The plot, its legend, and the calibration error with what it was measured on."""
     p = probabilities(loo.outputs, fitted.beta).numpy()
@@ -254,7 +254,7 @@ def _certificate(fit: FitReport) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
 
 
-def _facts(fitted: FittedModel) -> list[dict[str, str]]:
+def _facts(fitted: Model) -> list[dict[str, str]]:
     fit = fitted.report
     decay = number(fit.weight_decay)
     if fit.body_weight_decay not in (None, fit.weight_decay):

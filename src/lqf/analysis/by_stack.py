@@ -1,0 +1,95 @@
+"""Answers about a stack: it is linear in its members, so effects, predictions and leave-one-out add up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from lqf.analysis.counterfactual import Change
+from lqf.analysis.method import Method
+from lqf.analysis.queries import Queries
+from lqf.analysis.units import Units
+from lqf.data import with_views
+from lqf.fitting.stack import Stack
+from lqf.utils.exactness import Answer, Level
+
+LEVELS: tuple[Level, ...] = ("exact", "solved", "estimated")
+
+
+@dataclass(eq=False)
+class ByStack:
+    """The members' methods, each with its own views of the images that are asked about."""
+
+    stack: Stack
+    methods: tuple[Method, ...]
+    level: Level
+    note: str
+    _queries: WeakKeyDictionary[Queries, tuple[Queries, ...]] = field(default_factory=WeakKeyDictionary, repr=False)
+
+    @classmethod
+    def of(cls, stack: Stack, methods: tuple[Method, ...]) -> ByStack:
+        """As exact as the least exact member."""
+        parts = [f"{n} ({s:.0%})" for n, s in zip(stack.names, stack.shares, strict=True)]
+        return cls(stack, methods, _worst([m.level for m in methods]), f"a stack of {', '.join(parts)}")
+
+    def outputs(self, queries: Queries) -> Tensor:
+        """f (Q, C)."""
+        return self._sum(lambda method, own: method.outputs(own), queries)
+
+    def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
+        """Σ w_k of the members' effects."""
+        return self._answers(lambda method, own: method.effects(own, units, chosen), queries)
+
+    def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
+        """Σ w_k of the members' outputs without their unit."""
+        found = [method.out_of_sample(units, samples) for method in self.methods]
+        return self._added(found)
+
+    def information(self, queries: Queries | None, units: Units) -> Answer:
+        """Of the main member: squares of sums do not add up."""
+        method, own = self._main(queries)
+        answer = method.information(own, units)
+        return Answer(answer.value, "estimated", f"{self.note}; of its main member alone", answer.uncertainty)
+
+    def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
+        """Of the main member."""
+        method, own = self._main(queries)
+        return method.leaving(own, units, most=most, steps=steps)
+
+    def what_if(self, queries: Queries, change: Change) -> Answer:
+        """Σ w_k of the members' predictions after the change."""
+        return self._answers(lambda method, own: method.what_if(own, change), queries)
+
+    def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
+        """Σ w_k of the members' predictions after fitting the kept samples alone."""
+        return self._sum(lambda method, own: method.refitted(own, keep), queries)
+
+    def _main(self, queries: Queries | None) -> tuple[Method, Queries | None]:
+        k = self.stack.members.index(self.stack.main)
+        return self.methods[k], None if queries is None else self._own(queries)[k]
+
+    def _own(self, queries: Queries) -> tuple[Queries, ...]:
+        if queries not in self._queries:
+            views = [with_views(queries.images, m.preprocess) for m in self.stack.members]
+            self._queries[queries] = tuple(Queries(images, queries.labels) for images in views)
+        return self._queries[queries]
+
+    def _sum(self, ask: Callable[[Method, Queries], Tensor], queries: Queries) -> Tensor:
+        found = [ask(method, own) for method, own in zip(self.methods, self._own(queries), strict=True)]
+        return torch.stack([w * f for w, f in zip(self.stack.weights, found, strict=True)]).sum(0)
+
+    def _answers(self, ask: Callable[[Method, Queries], Answer], queries: Queries) -> Answer:
+        return self._added([ask(method, own) for method, own in zip(self.methods, self._own(queries), strict=True)])
+
+    def _added(self, found: list[Answer]) -> Answer:
+        value = torch.stack([w * a.value for w, a in zip(self.stack.weights, found, strict=True)]).sum(0)
+        notes = dict.fromkeys(a.note for a in found if a.note)
+        return Answer(value, _worst([a.level for a in found]), "; ".join([self.note, *notes]))
+
+
+def _worst(levels: list[Level]) -> Level:
+    return max(levels, key=LEVELS.index)

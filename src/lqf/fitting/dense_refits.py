@@ -1,0 +1,65 @@
+"""Refits without each fold where the kernel of all (row, output) pairs fits: one kernel and one factorisation each.
+
+The linearisation point of a refit is made without the fold, so its kernel is another one: rows of the other folds see
+the heads that are cross-fitted among them, rows of the fold the mean of these, as new images do. The body's ridge
+strength stays as it is. With K over all rows,
+
+    a = (K_oo + μ_head S_o⁻¹)⁻¹ r_o,     f_k = base_k + K_ko a        (o: the other folds, k: the fold).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from lqf.fitting.refits import Refitted
+from lqf.fitting.training_problem import TrainingProblem
+from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.tangent import exact_kernels
+from lqf.linear.problem import QuadraticProblem
+
+
+def dense_refits(problem: TrainingProblem, folds: int, strengths: Sequence[float] = ()) -> Refitted:
+    """Outputs of the rows in the first ``folds``, each from the model without its fold.
+
+    ``strengths``: of the head in each; default: the problem's own.
+    """
+    assert problem.plan is not None
+    fold, progress = problem.data.folds, problem.context.progress
+    out = torch.full_like(problem.quadratic.targets, torch.nan)
+    with progress.stage("refits without a fold", total=folds, unit="folds") as stage:
+        for k in range(folds):
+            left_out = (fold == k).to(out.device)
+            mu = strengths[k] if strengths else problem.ridge.head
+            out[left_out] = _without(problem, left_out, mu, problem.plan.jacobian_bytes).to(out)
+            stage.advance(1)
+    return Refitted(out, ())
+
+
+def _without(problem: TrainingProblem, left_out: Tensor, mu: float, budget: int) -> Tensor:
+    """(rows of the fold, C) outputs, with the strength ``mu`` of the head."""
+    keep = ~left_out
+    posed = _posed(problem, keep)
+    groups, c = problem.data.groups, posed.model.n_outputs
+    kernels = exact_kernels(posed, problem.features, groups, budget=budget)
+    kernel = torch.add(kernels.head, kernels.body, alpha=mu / problem.ridge.body)
+    inside, outside = (mask.repeat_interleave(c) for mask in (keep, left_out))
+    ridge = KernelRidge.from_kernel(kernel[inside][:, inside], posed.weights[keep].repeat_interleave(c))
+    a = ridge.dual(kernels.residual[keep].reshape(-1, 1), mu)
+    base = posed.model.base(problem.features[left_out], posed.fold[left_out])
+    return base.double() + (kernel[outside][:, inside] @ a).view(-1, c)
+
+
+def _posed(problem: TrainingProblem, keep: Tensor) -> QuadraticProblem:
+    """The problem around the point of the rows in ``keep``; the others see the mean of its heads."""
+    whole, quadratic = problem.head, problem.quadratic
+    part = whole.of(*(t[keep.to(t.device)] for t in (whole.features, whole.residual, whole.weights, whole.groups)))
+    _, renumbered = torch.unique(problem.data.folds[keep.cpu()], return_inverse=True)
+    point = problem.point_of(part, renumbered)
+    heads = torch.cat([point.heads, point.heads.mean(0, keepdim=True)]).to(quadratic.model.heads)
+    fold = torch.full_like(quadratic.fold, len(heads) - 1)
+    fold[keep] = point.fold.to(fold)
+    return replace(quadratic, model=replace(quadratic.model, heads=heads), fold=fold)

@@ -1,0 +1,30 @@
+"""Whether a climb can go on from an earlier model: the same samples, network and settings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lqf.backbones import Backbone
+from lqf.data import Images
+from lqf.errors import LQFError
+from lqf.fitting.stack import Model
+from lqf.settings import Settings
+
+
+def check_same(model: Model, images: Images, settings: Settings, backbone: Backbone) -> None:
+    """LQFError, naming what is different, where a model is not one of these samples and settings."""
+    if not model.report.rungs:
+        raise LQFError("the earlier model was not fitted by climbing (its solver was named); fit without --resume")
+    now, then = settings.of_problem(), model.settings.of_problem()
+    other = [name for name in now if now[name] != then[name]]
+    if other:
+        raise LQFError(
+            f"the earlier model was fitted with other settings ({', '.join(other)}); give the same ones, or no --resume"
+        )
+    if model.backbone.spec.get("state_sha256") != backbone.spec.get("state_sha256"):
+        raise LQFError(f"the earlier model stands on another network ({model.backbone.name}); fit without --resume")
+    samples, train = images.samples, model.train
+    same = samples.ids == train.ids and images.hashes == train.hashes and samples.groups == train.groups
+    pairs = ((samples.labels, train.labels), (samples.weights, train.weights))
+    if not same or not all(np.array_equal(now, then) for now, then in pairs):
+        raise LQFError("the earlier model was fitted on other images or labels; fit without --resume")

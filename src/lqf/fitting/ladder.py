@@ -1,0 +1,333 @@
+"""A fit as a climb: the closed-form head first, then better models as long as they gain and there is time.
+
+    head -> mirror images -> eight views -> last stage -> LQF -> LQF in eight views -> moved -> stack
+
+Every rung is a complete model, judged by the cross-entropy of its out-of-sample outputs on folds that all rungs share,
+paired with the best model so far, and kept where it gains. After each that is kept the model is handed to the caller,
+who may save it: whatever happens later, it stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lqf.backbones import Backbone
+from lqf.data import Images, Preprocess
+from lqf.errors import LQFError
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.evaluation.paired import Gain
+from lqf.fitting.checkpoint import read_state
+from lqf.fitting.context import Context
+from lqf.fitting.rungs.heads import HEAD, HeadRung
+from lqf.fitting.rungs.linear import LQF_CROPS
+from lqf.fitting.rungs.moved import MOVED
+from lqf.fitting.rungs.pace import Pace
+from lqf.fitting.rungs.plan import Plan, make_plan
+from lqf.fitting.rungs.rung import Attempt, Ground, NotNow, Rung
+from lqf.fitting.rungs.stack import STACK
+from lqf.fitting.stack import Model
+from lqf.fitting.training_set import TrainingSet
+from lqf.fitting.whole_choice import choice_outputs
+from lqf.linear.batch import CPU_ROWS, MOST
+from lqf.linear.targets import error_rate
+from lqf.runtime.deadline import OutOfTime
+from lqf.runtime.out_of_memory import DoesNotFit, in_smaller_batches
+from lqf.utils.text import percent, rough_duration
+
+Keep = Callable[[Model], None]
+"""Called with the best model so far, whenever there is a better one and at the end."""
+STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, STACK})
+"""Rungs that go on from a linear problem."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One rung, as the report has it.
+
+    Attributes:
+        name: of the rung.
+        predicted: seconds.
+        seconds: that it took; None where it was not tried.
+        outputs: (N, C) out of sample; None likewise.
+        error, loss: of these; None likewise.
+        gain: over the best model before; None for the first.
+        kept: whether it became the best.
+        why: it was not tried, or not kept.
+        about: views, pooling, stage, solver.
+        alternatives: outputs of what was tried on the way, by name.
+    """
+
+    name: str
+    predicted: float
+    seconds: float | None = None
+    outputs: Tensor | None = None
+    error: float | None = None
+    loss: float | None = None
+    gain: Gain | None = None
+    kept: bool = False
+    why: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    alternatives: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "name": self.name,
+            "predicted_seconds": round(self.predicted, 2),
+            "seconds": None if self.seconds is None else round(self.seconds, 2),
+            "error": self.error,
+            "loss": self.loss,
+            "gain": None if self.gain is None else self.gain.mean,
+            "gain_standard_error": None if self.gain is None else self.gain.standard_error,
+            "kept": self.kept,
+            "why": self.why,
+            **self.about,
+        }
+
+    @classmethod
+    def from_report(cls, name: str, model: Model) -> Tried:
+        """As a model has it."""
+        entry = next(r for r in model.report.rungs if r["name"] == name)
+        own = {"name", "predicted_seconds", "seconds", "error", "loss", "gain", "gain_standard_error", "kept", "why"}
+        names = [r["name"] for r in model.report.rungs]
+        others = {n: o for n, o in model.tried.items() if n not in names} if name == HEAD else {}
+        gain = None if entry["gain"] is None else Gain(entry["gain"], entry["gain_standard_error"])
+        return cls(
+            name,
+            entry["predicted_seconds"],
+            entry["seconds"],
+            model.tried[name],
+            entry["error"],
+            entry["loss"],
+            gain,
+            entry["kept"],
+            entry["why"],
+            {k: v for k, v in entry.items() if k not in own},
+            others,
+        )
+
+
+def last_kept(model: Model) -> str:
+    """Name of the rung that a model is."""
+    return [r["name"] for r in model.report.rungs if r["kept"]][-1]
+
+
+def climb(
+    images: Images,
+    backbone: Backbone,
+    preprocess: Preprocess,
+    context: Context,
+    *,
+    keep: Keep | None = None,
+    earlier: Model | None = None,
+) -> Model:
+    """The best model that the settings' effort and the deadline allow.
+
+    Args:
+        images: training images, checked.
+        backbone: the network, on the CPU.
+        preprocess: pixels to inputs.
+        context: settings, device, processes, progress, deadline.
+        keep: called with every better model.
+        earlier: the model of a climb with the same data and settings, to climb on from.
+    """
+    state = read_state(context.checkpoint, context.dtype, context.world, context.progress.say)
+    pace = Pace.measure(images, preprocess, backbone, context)
+    ground = Ground(TrainingSet.of(images, preprocess, context), backbone, pace, state=state)
+    plan = make_plan(ground)
+    done = set(earlier.tried) if earlier else set()
+    if earlier is not None and all(rung.name in done for rung in plan.rungs):
+        context.progress.say(f"all that effort {plan.effort} has was tried; a higher --effort has more")
+        return earlier
+    for line in plan.lines(done):
+        context.progress.say(line)
+    ground = ground.with_settings(linearize=plan.stage)
+    return _Climb(ground, plan, context, keep or (lambda _: None), earlier).run()
+
+
+class _Climb:
+    """The loop's state: where it stands, and what was tried."""
+
+    def __init__(self, ground: Ground, plan: Plan, context: Context, keep: Keep, earlier: Model | None = None):
+        self.ground, self.plan, self.context, self.keep, self.earlier = ground, plan, context, keep, earlier
+        self.tried: list[Tried] = []
+        if earlier is not None:
+            context.deadline.arm()
+
+    def run(self) -> Model:
+        for rung in self.plan.rungs:
+            if not self._step(rung):
+                break
+        if not self.ground.best:
+            raise LQFError("no model could be fitted; a smaller --batch-size, --size or backbone needs less memory")
+        model = self._reported(last=True)
+        self.keep(model)
+        return model
+
+    def _step(self, rung: Rung) -> bool:
+        """Try one rung; whether to go on."""
+        if self.earlier is not None and rung.name in self.earlier.tried:
+            self._restore(rung, self.earlier)
+            return True
+        began, predicted = time.perf_counter(), rung.seconds(self.ground)
+        first = not self.ground.best
+        try:
+            self._check_time(rung, predicted, first)
+            attempt = self._attempted(rung)
+            self._judge(rung, attempt, predicted, began)
+        except NotNow as reason:
+            self.tried.append(Tried(rung.name, reason.seconds or predicted, why=str(reason)))
+        except DoesNotFit:
+            self.tried.append(Tried(rung.name, predicted, time.perf_counter() - began, why="needs more memory"))
+            self.context.progress.say(f"{rung.name} needs more memory than there is; it is left out")
+        except LQFError as error:
+            if first:
+                raise
+            self.tried.append(Tried(rung.name, predicted, time.perf_counter() - began, why=str(error)))
+            self.context.progress.say(f"{rung.name} is left out: {error}")
+        except OutOfTime:
+            self.tried.append(Tried(rung.name, predicted, time.perf_counter() - began, why="the time was up"))
+            self.context.progress.say(f"{rung.name}: the time is up; the model before it is kept")
+            return False
+        return True
+
+    def _restore(self, rung: Rung, earlier: Model) -> None:
+        """A rung that an earlier climb has tried: only what the rungs after it stand on is made again."""
+        tried = Tried.from_report(rung.name, earlier)
+        self.tried.append(tried)
+        assert tried.outputs is not None
+        ahead = {r.name for r in self.plan.rungs if r.name not in earlier.tried}
+        if rung.effort == "quick" or ahead & STANDING_ON_LQF:
+            if isinstance(rung, HeadRung):
+                rung = replace(rung, fixed=tried.about["pooling"])
+            attempt = replace(rung.attempt(self.ground), outputs=tried.outputs)
+            self.ground = self.ground.with_attempt(attempt)
+        if tried.kept:
+            self.ground = replace(self.ground, best=rung.name)
+        if rung.name == last_kept(earlier):
+            self.ground = self.ground.with_model(rung.name, earlier)
+
+    def _check_time(self, rung: Rung, predicted: float, first: bool) -> None:
+        left = self.context.world.first(self.context.deadline.left)
+        if not first and predicted > left:
+            raise NotNow(f"needs about {rough_duration(predicted)}", predicted)
+
+    def _attempted(self, rung: Rung) -> Attempt:
+        """In smaller batches where the memory does not suffice."""
+        ground, cuda = self.ground, self.context.device.type == "cuda"
+        settings = ground.context.settings
+        rows = settings.batch_size or (MOST if cuda else CPU_ROWS)
+
+        def attempt(batch: int) -> Attempt:
+            return rung.attempt(ground if batch == rows else ground.with_settings(batch_size=batch))
+
+        return in_smaller_batches(attempt, rows, self.context.progress.say, rung.name)
+
+    def _judge(self, rung: Rung, attempt: Attempt, predicted: float, began: float) -> None:
+        """Finish it where it gains."""
+        ground = self.ground = self.ground.with_attempt(attempt)
+        before = ground.attempts[ground.best] if ground.best else None
+        gain = None if before is None else ground.gain(attempt.outputs, before.outputs)
+        gains = self.context.world.first(lambda: gain is None or gain.counts)
+        if gains:
+            model = attempt.finish()
+            self.ground = ground.with_model(rung.name, model)
+            self.context.deadline.arm()  # a first model is made, whatever the time
+        attempt.release()
+        seconds = time.perf_counter() - began
+        error, loss = self._score(attempt.outputs)
+        self.tried.append(
+            Tried(
+                rung.name,
+                predicted,
+                seconds,
+                attempt.outputs,
+                error,
+                loss,
+                gain,
+                gains,
+                "" if gains else "gains nothing",
+                attempt.about,
+                attempt.alternatives,
+            )
+        )
+        self.context.progress.say(_said(self.tried[-1], self.context))
+        if gains:
+            self.keep(self._reported())
+
+    def _score(self, outputs: Tensor) -> tuple[float | None, float | None]:
+        """Out-of-sample error and cross-entropy; None where nothing is known."""
+        data, losses = self.ground.data, self.ground.losses(outputs)
+        known = ~losses.isnan()
+        if not bool(known.any()):
+            return None, None
+        weights = torch.tensor(data.images.samples.weights)[known]
+        loss = float((weights * losses[known]).sum() / weights.sum())
+        return error_rate(outputs[known], data.labels[known], weights), loss
+
+    def _reported(self, last: bool = False) -> Model:
+        """The best model with the report of the whole climb."""
+        model, clock = self.ground.models[self.ground.best], self.context.clock
+        whole = self._whole_choice()
+        report = replace(
+            model.report,
+            effort=self.plan.effort,
+            rungs=tuple(t.to_dict() for t in (*self.tried, *(self._left() if not last else ()))),
+            error=None if whole is None else whole.error,
+            error_standard_error=None if whole is None else whole.standard_error,
+            error_note=None if whole is None else whole.note,
+            next_rung=self._next(),
+            stages={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
+            seconds=clock.total(),
+        )
+        return replace(model, report=report, settings=self.context.settings, tried=self._outputs())
+
+    def _whole_choice(self) -> LeaveOneOut | None:
+        data = self.ground.data
+        if data.alone:
+            return None
+        candidates, heads = self._outputs(), 1 + sum(len(t.alternatives) for t in self.tried)
+        weights, folds = torch.tensor(data.images.samples.weights), data.folds[:: data.n_views]
+        outputs = choice_outputs(candidates, heads, self.ground.losses, weights, folds)
+        outputs = outputs.masked_fill(data.single[:, None], torch.nan)
+        note = f"all choices made again without each of {len(folds.unique())} folds"
+        return LeaveOneOut(outputs, "estimated", note, labels=data.labels, weights=weights)
+
+    def _outputs(self) -> dict[str, Tensor]:
+        """Of all candidates by name, in the order in which they were tried; alternatives follow the one taken."""
+        found: dict[str, Tensor] = {}
+        for tried in self.tried:
+            if tried.outputs is not None:
+                found |= {tried.name: tried.outputs, **tried.alternatives}
+        return found
+
+    def _left(self) -> list[Tried]:
+        done = {t.name for t in self.tried}
+        return [Tried(r.name, r.seconds(self.ground), why="not yet") for r in self.plan.rungs if r.name not in done]
+
+    def _next(self) -> dict[str, Any] | None:
+        """The first rung that was left out for want of time, or that is beyond the effort."""
+        for tried in self.tried:
+            if tried.outputs is None and tried.why.startswith(("needs about", "the time")):
+                return {"name": tried.name, "seconds": round(tried.predicted, 1), "effort": self.plan.effort}
+        for rung in self.plan.further:
+            return {"name": rung.name, "seconds": round(rung.seconds(self.ground), 1), "effort": rung.effort}
+        return None
+
+
+def _said(tried: Tried, context: Context) -> str:
+    """One line about a rung."""
+    took = f"({rough_duration(tried.seconds or 0.0)})"
+    if tried.error is None:
+        return f"{tried.name}: fitted {took}"
+    text = f"{tried.name}: {percent(tried.error)} out-of-sample error, cross-entropy {tried.loss:.3f}"
+    if tried.gain is not None:
+        text += f", gain {tried.gain}"
+        text += ": kept" if tried.kept else ": not kept"
+    return f"{text} {took}"

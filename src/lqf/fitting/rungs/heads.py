@@ -1,0 +1,97 @@
+"""The head, first and always; then in more views of every image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lqf.data import has_pixels
+from lqf.fitting.assemble import assemble_head
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.head_folds import without_folds
+from lqf.fitting.report import choice_of_pooling
+from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
+from lqf.fitting.select_pooling import candidate_heads
+from lqf.fitting.select_views import in_views, reason_against
+from lqf.settings import view_count
+
+HEAD, MIRRORED, CROPS = "head", "head, mirror images", "head, 8 views"
+"""Names of the rungs."""
+MANY_VIEWS = "crops8"
+
+
+@dataclass(frozen=True)
+class HeadRung:
+    """Closed-form heads on frozen features, under each pooling; the best of them by exact leave-one-out.
+
+    Attributes:
+        fixed: the pooling, where a fit that goes on has chosen it before.
+    """
+
+    fixed: str | None = None
+    name: str = HEAD
+    effort: str = "quick"
+
+    def seconds(self, ground: Ground) -> float:
+        return ground.pace.seconds("head", len(ground.data) * ground.data.n_views)
+
+    def attempt(self, ground: Ground) -> Attempt:
+        tried = candidate_heads(ground.data, ground.backbone, self.fixed)
+        kept = self._best(tried, ground)
+        kept = replace(kept, choices=choice_of_pooling(tried, kept))
+        others = {f"{HEAD}, {h.pooling}": without_folds(h).outputs for h in tried if h.pooling != kept.pooling}
+        return head_attempt(self.name, kept, others)
+
+    def _best(self, tried: Sequence[HeadFit], ground: Ground) -> HeadFit:
+        if ground.data.alone:  # bilinear pooling has the lower error then (`benchmarks/one_shot.py`)
+            return next((head for head in tried if head.pooling == "bilinear"), tried[0])
+        world = ground.context.world
+        return tried[world.first(lambda: min(range(len(tried)), key=lambda i: tried[i].choice.best.loss))]
+
+
+@dataclass(frozen=True)
+class ViewsRung:
+    """The same head in more views: the centre, its mirror image, crops."""
+
+    name: str
+    views: str
+    effort: str = "quick"
+
+    def seconds(self, ground: Ground) -> float:
+        new = view_count(self.views) - (1 if self.views == "flip" else 2)
+        return ground.pace.seconds("views", len(ground.data) * new)
+
+    def attempt(self, ground: Ground) -> Attempt:
+        why_not(ground)
+        head = self._before(ground)
+        data, context = head.data, ground.context
+        memory = min(context.world.all_gather(context.free_bytes())) // 2
+        rows, cuda = len(data) * view_count(self.views), context.device.type == "cuda"
+        against = reason_against(rows, head.features.shape[1], context.dtype.itemsize, memory, cuda)
+        if against:
+            raise NotNow(against)
+        return head_attempt(self.name, in_views(head, self.views))
+
+    def _before(self, ground: Ground) -> HeadFit:
+        """The head with the most views so far."""
+        heads = [ground.attempts[name].head for name in (MIRRORED, HEAD) if name in ground.attempts]
+        return next(head for head in heads if head is not None)
+
+
+def why_not(ground: Ground) -> None:
+    """`NotNow` where views are given, or there are no pictures to take views of."""
+    settings, data = ground.context.settings, ground.data
+    if settings.views != "auto":
+        raise NotNow(f"views are given ({settings.views})")
+    if not has_pixels(data.images):
+        raise NotNow("tensors have one view")
+
+
+def head_attempt(name: str, head: HeadFit, alternatives: dict[str, Any] | None = None) -> Attempt:
+    """Out of sample by the closed form."""
+    about = {"views": head.data.preprocess.views, "pooling": head.pooling, "stage": None, "solver": "head"}
+    folds = without_folds(head)
+    return Attempt(
+        name, folds.outputs, lambda: assemble_head(head), about, head, alternatives or {}, strengths=folds.strengths
+    )

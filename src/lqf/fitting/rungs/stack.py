@@ -1,0 +1,108 @@
+"""All models that were tried, added up: weights by the cross-entropy of their out-of-sample outputs.
+
+What judges the stack is cross-fitted once more: a fold's outputs are added up with the weights of the other folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lqf.evaluation.stacking import LEAST, shares, stack_coefficients
+from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
+from lqf.fitting.stack import Stack
+
+STACK = "stack"
+
+
+@dataclass(frozen=True)
+class StackRung:
+    """Of whatever is there."""
+
+    name: str = STACK
+    effort: str = "best"
+
+    def seconds(self, ground: Ground) -> float:
+        unfinished = [a for name, a in ground.attempts.items() if name not in ground.models and a.linear is not None]
+        return 1.0 + sum(0.3 * ground.pace.seconds("linear", len(a.head.features)) for a in unfinished if a.head)
+
+    def attempt(self, ground: Ground) -> Attempt:
+        if ground.data.alone or len(ground.attempts) < 2:
+            raise NotNow("needs two models or more, and samples to weigh them by")
+        found = [ground.attempts[name] for name in ground.attempts]
+        outputs = _cross_fitted(found, ground)
+        members, c = _members(found, ground)
+        if len(members) < 2:
+            raise NotNow(f"would be one model alone ({members[0].name})")
+        part = shares(c, [m.outputs[_known(members)] for m in members])
+        text = {m.name: round(float(s), 3) for m, s in zip(members, part, strict=True)}
+        about = {"views": None, "pooling": None, "stage": None, "solver": "stack", "members": text}
+        return Attempt(self.name, outputs, lambda: _finished(ground, members, c, outputs), about)
+
+
+def _cross_fitted(found: Sequence[Attempt], ground: Ground) -> Tensor:
+    """(N, C) every fold by the weights of the others; NaN where a member does not know a sample."""
+    data, known = ground.data, _known(found)
+    fold, weights = data.folds[:: data.n_views], torch.tensor(data.images.samples.weights)
+    usable = known & ~data.single
+    out = torch.full_like(found[0].outputs, torch.nan)
+    parts = fold if len(fold[usable].unique()) > 1 else torch.arange(len(fold)) % 5
+    for k in parts[known].unique().tolist():
+        here, there = known & (parts == k), usable & (parts != k)
+        c = stack_coefficients([a.outputs[there] for a in found], data.labels[there], weights[there])
+        out[here] = torch.stack([c[j] * a.outputs[here] for j, a in enumerate(found)]).sum(0) / c.sum()
+    return out
+
+
+def _members(found: Sequence[Attempt], ground: Ground) -> tuple[list[Attempt], Tensor]:
+    """Those that carry weight, with their coefficients."""
+    data, members = ground.data, list(found)
+    weights = torch.tensor(data.images.samples.weights)
+    while True:
+        known = _known(members) & ~data.single
+        outputs = [a.outputs[known] for a in members]
+        c = stack_coefficients(outputs, data.labels[known], weights[known])
+        part = shares(c, outputs)
+        if len(members) == 1 or float(part.min()) >= LEAST:
+            return members, c
+        members.pop(int(part.argmin()))
+
+
+def _known(found: Sequence[Attempt]) -> Tensor:
+    return torch.stack([~a.outputs.isnan().any(1) for a in found]).all(0)
+
+
+def _finished(ground: Ground, members: Sequence[Attempt], c: Tensor, outputs: Tensor) -> Stack:
+    """With every member fitted to all samples."""
+    models = []
+    for attempt in members:
+        known = ground.models.get(attempt.name)
+        models.append(attempt.finish() if known is None else known)
+        attempt.release()
+    data, settings = ground.data, ground.context.settings
+    loo = data.left_out(outputs, "estimated", "by folds, with the weights of the other folds")
+    main = models[int(c.argmax())]
+    assert not isinstance(main, Stack)
+    part = shares(c, [m.outputs[_known(members)] for m in members])
+    return Stack(
+        members=tuple(m for m in models if not isinstance(m, Stack)),
+        weights=tuple((c / c.sum()).tolist()),
+        names=tuple(m.name for m in members),
+        shares=tuple(part.tolist()),
+        beta=loo.temperature(),
+        train=main.train,
+        loo=loo,
+        report=replace(
+            main.report,
+            solver="stack",
+            level="estimated",
+            loo_error=loo.error,
+            loo_standard_error=loo.standard_error,
+            loo_level=loo.level,
+            loo_note=loo.note,
+        ),
+        settings=settings,
+    )

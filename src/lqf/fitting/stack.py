@@ -1,0 +1,95 @@
+"""Several fitted models whose outputs are added up: a stack is linear in all their weights, so that what holds for each
+of them (influence, what-if, leave-one-out) is added up likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lqf.backbones import Backbone
+from lqf.data import Images, Preprocess, with_views
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.fitted_model import FittedModel, TrainingTable
+from lqf.fitting.report import FitReport
+from lqf.settings import Settings, Setup
+from lqf.utils.progress import SILENT, Progress
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """f = Σ w_k f_k over its members, Σ w_k = 1.
+
+    Attributes:
+        members: fitted to the same samples.
+        weights: w_k.
+        names: of the members' rungs.
+        shares: of each member in the outputs, by their size.
+        beta: inverse temperature of the probabilities.
+        train: the training samples.
+        loo: out-of-sample outputs.
+        report: what the fit did.
+        settings, setup: by which it was fitted.
+        tried: out-of-sample outputs (N, C) of every model that a climb has tried, by name.
+    """
+
+    members: tuple[FittedModel, ...]
+    weights: tuple[float, ...]
+    names: tuple[str, ...]
+    shares: tuple[float, ...]
+    beta: float
+    train: TrainingTable
+    loo: LeaveOneOut | None
+    report: FitReport
+    settings: Settings
+    setup: Setup = field(default_factory=Setup)
+    tried: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def main(self) -> FittedModel:
+        """The member with the largest share."""
+        return self.members[max(range(len(self.members)), key=lambda k: self.shares[k])]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names."""
+        return self.main.classes
+
+    @property
+    def alpha(self) -> float:
+        """Scale of the targets."""
+        return self.main.alpha
+
+    @property
+    def backbone(self) -> Backbone:
+        """The main member's network."""
+        return self.main.backbone
+
+    @property
+    def preprocess(self) -> Preprocess:
+        """The main member's; others take their own views of the same images."""
+        return self.main.preprocess
+
+    @property
+    def head_alone(self) -> bool:
+        """Whether only last layers were trained."""
+        return all(m.head_alone for m in self.members)
+
+    def outputs(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
+        """f of every image, (N, C), on the CPU."""
+        parts = [
+            w * m.outputs(with_views(images, m.preprocess), device=device, batch_size=batch_size, progress=progress)
+            for w, m in zip(self.weights, self.members, strict=True)
+        ]
+        return torch.stack(parts).sum(0)
+
+    def features(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
+        """What the main member's head sees, (N, p)."""
+        return self.main.features(images, device=device, batch_size=batch_size, progress=progress)
+
+
+Model = FittedModel | Stack
+"""What a fit makes."""

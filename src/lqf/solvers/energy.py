@@ -1,0 +1,42 @@
+"""How far an iterate of conjugate gradients is from the solution, by what its steps have gained.
+
+Every step lowers the energy ½ xᵀAx − bᵀx by half of (r·p)²/(p·Ap), and all steps from j on lower it by half of
+
+    ‖x_j − x*‖²_A = Σ_{i ≥ j} (r_i·p_i)² / (p_i·Ap_i)        (Hestenes and Stiefel),
+
+so the gains so far say how far the earlier iterates were. Relative to rᵀM⁻¹r, which is the same quantity where the
+preconditioner M is A itself, that distance changes slowly: its largest ratio so far turns rᵀM⁻¹r of a residual that was
+measured on the data into an estimate for the iterate that it belongs to.
+
+With A = JᵀQJ + μI the energy norm bounds the change of the training outputs, ‖f(x) − f(x*)‖_S ≤ ‖x − x*‖_A.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class EnergyError:
+    """Estimates ‖x − x*‖_A, relative to ``unit`` (k,), for k right-hand sides."""
+
+    def __init__(self, unit: Tensor):
+        self.unit = torch.where(unit > 0, unit, 1.0)
+        self._rz: list[Tensor] = []
+        self._gain: list[Tensor] = []
+
+    def step(self, on: Tensor, rz: Tensor, gain: Tensor) -> None:
+        """Record a step of the right-hand sides ``on``: rᵀM⁻¹r before it, and (r·p)²/(p·Ap)."""
+        every_rz, every_gain = torch.full_like(self.unit, torch.inf), torch.zeros_like(self.unit)
+        every_rz[on], every_gain[on] = rz, gain
+        self._rz.append(every_rz)
+        self._gain.append(every_gain)
+
+    def relative(self, on: Tensor, rz: Tensor) -> Tensor:
+        """Of the right-hand sides ``on``, from rᵀM⁻¹r of their residuals now; infinite before the first step."""
+        if not self._rz:
+            return torch.full_like(rz, torch.inf)
+        gained = torch.stack(self._gain).flip(0).cumsum(0).flip(0)[:, on]  # by all steps from each on
+        ratio = (gained / torch.stack(self._rz)[:, on]).amax(0)
+        known = torch.where(ratio > 0, (ratio * rz).clamp_min(0).sqrt() / self.unit[on], torch.inf)
+        return torch.where(rz > 0, known, 0.0)
