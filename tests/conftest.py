@@ -15,6 +15,7 @@ from browser import PROGRAM
 ROOT = Path(__file__).resolve().parent.parent
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels, where it is installed, then run on a CPU
+os.environ.setdefault("LQF_CACHE", "off")  # no test plans by what others have timed, or leaves something in the home
 
 
 def _torchvision_extension_loads() -> bool:

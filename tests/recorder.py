@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 
 class Recorder:
-    """Remembers sentences, steps, and stages that have ended with how far they came."""
+    """Remembers sentences, steps, rungs, and stages that have ended with how far they came."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
         self.stages: list[tuple[str, int | None, int]] = []
         self.steps: list[dict[str, float | str]] = []
+        self.rungs: list[tuple[str, float, float]] = []
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator[Counter]:
@@ -22,6 +23,11 @@ class Recorder:
 
     def say(self, sentence: str) -> None:
         self.said.append(sentence)
+
+    @contextmanager
+    def rung(self, name: str, seconds: float, rest: float) -> Iterator[None]:
+        self.rungs.append((name, seconds, rest))
+        yield
 
     def advanced(self, stage: str, info: dict[str, float | str]) -> None:
         """Called at every step of every stage."""

@@ -15,7 +15,7 @@ from torch import nn
 from lqf import storage
 from lqf.analysis import Analysis, Influence, Information, WhatIf
 from lqf.analysis.audit.audit import Audit, audit
-from lqf.backbones import load_backbone
+from lqf.backbones import Backbone, load_backbone
 from lqf.data import (
     Images,
     Preprocess,
@@ -35,11 +35,13 @@ from lqf.fitting.checkpoint import Checkpoint
 from lqf.fitting.earlier import check_same
 from lqf.fitting.rungs.plan import time_for
 from lqf.fitting.training_data import open_training
+from lqf.fitting.within_time import within_time
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
 from lqf.runtime.deadline import Deadline
 from lqf.runtime.device import computing, resolve_device
 from lqf.runtime.distributed import ALONE, World
+from lqf.runtime.out_of_memory import in_smaller_batches
 from lqf.settings import Settings, Setup, described
 from lqf.utils.progress import SILENT, Progress
 
@@ -240,27 +242,30 @@ class LQFClassifier:
         views: Any = "none" if settings.views == "auto" else settings.views
         preprocess = backbone.preprocess(size=setup.size, squash=setup.squash, views=views)
         world.same("data, settings and network", [samples.ids, settings.to_dict(), backbone.spec["state_sha256"]])
+        context = Context(settings, device, world, progress, deadline=deadline)
+        given, pace = len(samples), None
+        if earlier is None:
+            samples, pace = within_time(samples, preprocess, backbone, context)
         images = open_shard(samples, preprocess, world, strict=setup.strict, progress=progress)
         _report_skipped(images, progress)
         for sentence in check_trainable(images.samples):
             progress.say(sentence)
-        kept = None
         if checkpoint is not None:
             fingerprint = _fingerprint(images, settings, backbone.spec, preprocess)
-            kept = Checkpoint(Path(checkpoint), fingerprint, resume=resume)
-        context = Context(settings, device, world, progress, kept, deadline=deadline)
+            context = replace(context, checkpoint=Checkpoint(Path(checkpoint), fingerprint, resume=resume))
         source = str(X) if isinstance(X, str | Path) else None
 
         def named(model: Model) -> Model:
-            return replace(model, train=replace(model.train, source=source), setup=setup)
+            report = model.report if len(samples) == given else replace(model.report, images_given=given)
+            return replace(model, train=replace(model.train, source=source), setup=setup, report=report)
 
         if settings.climbs:
             better = keep and (lambda model: keep(named(model)))
             if earlier is not None:
                 check_same(earlier, images, settings, backbone)
-            fitted = climb(images, backbone, preprocess, context, keep=better, earlier=earlier)
+            fitted = climb(images, backbone, preprocess, context, keep=better, earlier=earlier, pace=pace)
         else:
-            fitted = fit(images, backbone, preprocess, context)
+            fitted = _fit_one(images, backbone, preprocess, context)
         self._adopt(named(fitted))
         return self
 
@@ -380,9 +385,7 @@ class LQFClassifier:
     @computing
     def features(self, images: Images, *, progress: Progress = SILENT) -> torch.Tensor:
         """(N, p) what the head sees of opened images, averaged over their views."""
-        device = resolve_device(self.device)
-        rows = self.batch_size or usual_rows(device)
-        return self._model().features(images, device=device, batch_size=rows, progress=progress)
+        return self._in_fitting_batches(self._model().features, images, progress, "features")
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the model as a folder of safetensors, JSON and CSV."""
@@ -431,13 +434,31 @@ class LQFClassifier:
 
     @computing
     def _outputs(self, images: Images, progress: Progress) -> torch.Tensor:
+        return self._in_fitting_batches(self._model().outputs, images, progress, "predictions")
+
+    def _in_fitting_batches(
+        self, compute: Callable[..., torch.Tensor], images: Images, progress: Progress, what: str
+    ) -> torch.Tensor:
+        """A pass over images, in smaller batches where the memory does not suffice."""
         device = resolve_device(self.device)
         rows = self.batch_size or usual_rows(device)
-        return self._model().outputs(images, device=device, batch_size=rows, progress=progress)
+        return in_smaller_batches(
+            lambda n: compute(images, device=device, batch_size=n, progress=progress), rows, progress.say, what
+        )
 
 
 assert LQFClassifier.__doc__ is not None
 LQFClassifier.__doc__ = LQFClassifier.__doc__.replace("    {arguments}", described(Setup, Settings))
+
+
+def _fit_one(images: Images, backbone: Backbone, preprocess: Preprocess, context: Context) -> Model:
+    """The one model that the settings name; in smaller batches where the memory does not suffice."""
+    rows = context.settings.batch_size or usual_rows(context.device)
+
+    def compute(n: int) -> Model:
+        return fit(images, backbone, preprocess, context if n == rows else context.with_settings(batch_size=n))
+
+    return in_smaller_batches(compute, rows, context.progress.say, "the fit")
 
 
 def _fingerprint(images: Images, settings: Settings, spec: dict[str, Any], preprocess: Preprocess) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lqf.utils import progress
+from lqf.utils import meter
 from lqf.utils.progress import SILENT
 from processes import ENVIRONMENT, python
 
@@ -83,7 +83,7 @@ except KeyboardInterrupt:
     assert re.search(r"after .*1/1  0:00\r?\n", shown)
 
 
-def test_only_sentences_where_stderr_is_no_terminal():
+def test_only_sentences_of_short_work_where_stderr_is_no_terminal():
     done = python("-c", SCRIPT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "result\n"
@@ -92,26 +92,41 @@ def test_only_sentences_where_stderr_is_no_terminal():
 
 def test_silent_says_nothing(capfd):
     SILENT.say("hello")
-    with SILENT.stage("solving", total=3, unit="products") as stage:
+    with SILENT.rung("LQF", 40.0, 80.0), SILENT.stage("solving", total=3, unit="products") as stage:
         stage.advance(residual=1.0)
     assert capfd.readouterr() == ("", "")
 
 
 def test_remaining_time_follows_the_mean_rate(monkeypatch):
     now = 100.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    meter = progress._Meter(total=30, unit="products")
-    assert str(meter) == "0/30 products  0:00, -:-- left"
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now)
+    products = meter.Meter(total=30, unit="products")
+    assert str(products) == "0/30 products  0:00, -:-- left"
     now = 220.0
-    meter.advance(10, residual=0.0123)
-    assert str(meter) == "10/30 products  residual 0.012  2:00, 4:00 left"
-    meter.advance(20)
-    assert str(meter) == "30/30 products  residual 0.012  2:00, 0:00 left"
+    products.advance(10, residual=0.0123)
+    assert str(products) == "10/30 products  residual 0.012  2:00, 4:00 left"
+    products.advance(20)
+    assert str(products) == "30/30 products  residual 0.012  2:00, 0:00 left"
     now = 3823.0
-    meter.end()
-    assert str(meter) == "30/30 products  residual 0.012  1:02:03"
+    products.end()
+    assert str(products) == "30/30 products  residual 0.012  1:02:03"
 
 
 def test_a_stage_of_nothing_or_of_unknown_length_has_no_remaining_time():
     for total in (None, 0):
-        assert str(progress._Meter(total=total, unit="")).endswith("0:00")
+        assert str(meter.Meter(total=total, unit="")).endswith("0:00")
+
+
+@pytest.mark.parametrize("prelude", ["", NO_RICH], ids=["rich", "plain"])
+def test_a_terminal_shows_the_stages_of_a_rung_as_any_others(prelude):
+    if not prelude:
+        pytest.importorskip("rich")
+    script = """
+from lqf.utils.progress import terminal_progress
+progress = terminal_progress()
+with progress.rung("LQF", 40.0, 80.0), progress.stage("solving", total=1, unit="passes") as stage:
+    stage.advance()
+"""
+    out, shown = on_a_terminal(prelude + script)
+    assert out == ""
+    assert re.search(r"solving .*1/1 passes  0:00\r?\n", shown)

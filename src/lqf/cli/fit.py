@@ -15,6 +15,8 @@ from lqf.utils.progress import Progress
 from lqf.utils.text import WIDTH, counted, duration, facts, number, percent, rough_duration
 
 SUMMARY = "fine-tune a backbone on a folder of images"
+ENDING = 0.5
+"""Seconds that a process takes to end, which a time limit counts."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
                 resume=args.resume,
                 keep=keep if world.rank == 0 else None,
                 earlier=earlier,
-                began=process_began(),
+                began=process_began() - ENDING,
                 progress=progress,
                 world=world,
             )

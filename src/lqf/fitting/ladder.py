@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,19 +27,20 @@ from lqf.fitting.context import Context
 from lqf.fitting.rungs.heads import HEAD, HeadRung
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
-from lqf.fitting.rungs.pace import Pace
+from lqf.fitting.rungs.pace import WORK, Pace
 from lqf.fitting.rungs.plan import Plan, make_plan
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow, Rung
 from lqf.fitting.rungs.stack import STACK
 from lqf.fitting.stack import Model
 from lqf.fitting.training_set import TrainingSet
 from lqf.fitting.whole_choice import choice_outputs
-from lqf.linear.batch import CPU_ROWS, MOST
+from lqf.linear.batch import usual_rows
 from lqf.linear.targets import error_rate
 from lqf.runtime.deadline import OutOfTime
 from lqf.runtime.out_of_memory import DoesNotFit, in_smaller_batches
 from lqf.utils.text import percent, rough_duration
 
+T = TypeVar("T")
 Keep = Callable[[Model], None]
 """Called with the best model so far, whenever there is a better one and at the end."""
 STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, STACK})
@@ -126,6 +127,7 @@ def climb(
     *,
     keep: Keep | None = None,
     earlier: Model | None = None,
+    pace: Pace | None = None,
 ) -> Model:
     """The best model that the settings' effort and the deadline allow.
 
@@ -136,9 +138,11 @@ def climb(
         context: settings, device, processes, progress, deadline.
         keep: called with every better model.
         earlier: the model of a climb with the same data and settings, to climb on from.
+        pace: how fast the network is here, where that was measured.
     """
     state = read_state(context.checkpoint, context.dtype, context.world, context.progress.say)
-    pace = Pace.measure(images, preprocess, backbone, context)
+    if pace is None:
+        pace = Pace(**context.world.first(lambda: asdict(Pace.measure(images, preprocess, backbone, context))))
     ground = Ground(TrainingSet.of(images, preprocess, context), backbone, pace, state=state)
     plan = make_plan(ground)
     done = set(earlier.tried) if earlier else set()
@@ -170,17 +174,27 @@ class _Climb:
         self.keep(model)
         return model
 
+    def _keep(self) -> None:
+        """Hand out the best model so far; as long as that takes, it will take again at the end."""
+        began = time.monotonic()
+        self.keep(self._reported())
+        self.context.deadline.reserve(time.monotonic() - began)
+
     def _step(self, rung: Rung) -> bool:
         """Try one rung; whether to go on."""
+        began = time.perf_counter()
+        predicted = self.context.world.first(lambda: rung.seconds(self.ground))
+        under_way = self.context.progress.rung(rung.name, predicted, self._after(rung, predicted))
         if self.earlier is not None and rung.name in self.earlier.tried:
-            self._restore(rung, self.earlier)
+            with under_way:
+                self._restore(rung, self.earlier)
             return True
-        began, predicted = time.perf_counter(), rung.seconds(self.ground)
         first = not self.ground.best
         try:
             self._check_time(rung, predicted, first)
-            attempt = self._attempted(rung)
-            self._judge(rung, attempt, predicted, began)
+            with under_way:
+                attempt = self._attempted(rung)
+                self._judge(rung, attempt, predicted, began)
         except NotNow as reason:
             self.tried.append(Tried(rung.name, reason.seconds or predicted, why=str(reason)))
         except DoesNotFit:
@@ -218,16 +232,41 @@ class _Climb:
         if not first and predicted > left:
             raise NotNow(f"needs about {rough_duration(predicted)}", predicted)
 
+    def _after(self, rung: Rung, predicted: float) -> float:
+        """Predicted seconds of the rungs after one that there will be time for."""
+        done = self.earlier.tried if self.earlier is not None else {}
+        left, total = self.context.deadline.left() - predicted, 0.0
+        for later in self.plan.rungs[self.plan.rungs.index(rung) + 1 :]:
+            seconds = later.seconds(self.ground)
+            if later.name not in done and total + seconds <= left:
+                total += seconds
+        return total
+
     def _attempted(self, rung: Rung) -> Attempt:
-        """In smaller batches where the memory does not suffice."""
-        ground, cuda = self.ground, self.context.device.type == "cuda"
-        settings = ground.context.settings
-        rows = settings.batch_size or (MOST if cuda else CPU_ROWS)
+        return self._in_batches(rung, lambda ground: rung.attempt(ground))
 
-        def attempt(batch: int) -> Attempt:
-            return rung.attempt(ground if batch == rows else ground.with_settings(batch_size=batch))
+    def _finished(self, rung: Rung, attempt: Attempt) -> Model:
+        """Fitted to all samples; where that does not fit, from an attempt in smaller batches."""
+        before = self.ground
 
-        return in_smaller_batches(attempt, rows, self.context.progress.say, rung.name)
+        def finish(ground: Ground) -> Model:
+            if ground is before:
+                return attempt.finish()
+            attempt.release()
+            return rung.attempt(ground).finish()
+
+        return self._in_batches(rung, finish)
+
+    def _in_batches(self, rung: Rung, compute: Callable[[Ground], T]) -> T:
+        """Something of a rung, in smaller batches where the memory does not suffice."""
+        ground = self.ground
+        rows = ground.context.settings.batch_size or usual_rows(self.context.device)
+        return in_smaller_batches(
+            lambda n: compute(ground if n == rows else ground.with_settings(batch_size=n)),
+            rows,
+            self.context.progress.say,
+            rung.name,
+        )
 
     def _judge(self, rung: Rung, attempt: Attempt, predicted: float, began: float) -> None:
         """Finish it where it gains."""
@@ -236,11 +275,14 @@ class _Climb:
         gain = None if before is None else ground.gain(attempt.outputs, before.outputs)
         gains = self.context.world.first(lambda: gain is None or gain.counts)
         if gains:
-            model = attempt.finish()
-            self.ground = ground.with_model(rung.name, model)
+            model = self._finished(rung, attempt)
+            self.ground = self.ground.with_model(rung.name, model)
             self.context.deadline.arm()  # a first model is made, whatever the time
         attempt.release()
         seconds = time.perf_counter() - began
+        if rung.kind in WORK and (gains or rung.effort == "quick"):  # heads are finished with their attempt
+            pace = self.ground.pace.learn(rung.kind, predicted, seconds, self.context.device)
+            self.ground = replace(self.ground, pace=pace)
         error, loss = self._score(attempt.outputs)
         self.tried.append(
             Tried(
@@ -259,7 +301,7 @@ class _Climb:
         )
         self.context.progress.say(_said(self.tried[-1], self.context))
         if gains:
-            self.keep(self._reported())
+            self._keep()
 
     def _score(self, outputs: Tensor) -> tuple[float | None, float | None]:
         """Out-of-sample error and cross-entropy; None where nothing is known."""

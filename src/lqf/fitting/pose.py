@@ -5,6 +5,7 @@ features, head -> point -> quadratic problem -> plan -> kernels -> ridge strengt
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 
 from lqf.curvature.preconditioner import draws_for
@@ -20,6 +21,7 @@ from lqf.fitting.training_problem import Moves, TrainingProblem
 from lqf.kernels.tangent import Kernels
 from lqf.linear.model import LinearModel
 from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.runtime.timings import recall, remember
 from lqf.settings import Settings
 from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
 
@@ -110,7 +112,7 @@ def _plan(problem: TrainingProblem, kernel_rows: int | None = None) -> Plan:
     context, settings, engine = problem.context, problem.context.settings, problem.encoder.engine
     fast, exact = engine.fast(problem.quadratic), engine.measured(problem.quadratic)
     draws = draws_for(settings.draws, len(problem.quadratic.targets))
-    rates = Rates.measure(problem.quadratic, fast, exact, draws=draws).together(context.world.size)
+    rates = _rates(problem, fast, exact, draws).together(context.world.size)
     refits, again = settings.loo in ("auto", "folds"), 0
     if settings.climbs:
         refits, again = True, folds_needed(problem.data.folds[:: problem.data.n_views], JUDGED)
@@ -125,6 +127,24 @@ def _plan(problem: TrainingProblem, kernel_rows: int | None = None) -> Plan:
         again=again,
         kernel_rows=kernel_rows,
     )
+
+
+def _rates(problem: TrainingProblem, fast: QuadraticProblem, exact: QuadraticProblem, draws: int) -> Rates:
+    """Measured, or as they were measured before for such a problem on this machine."""
+    context, settings, backbone = problem.context, problem.context.settings, problem.head_fit.backbone
+    about = {
+        "network": [backbone.name, backbone.spec.get("state_sha256"), settings.linearize],
+        "head": [problem.head_fit.pooling, problem.quadratic.model.n_outputs, len(problem.quadratic.model.heads)],
+        "rows": [list(problem.quadratic.inputs.example(1).shape[1:]), fast.inputs.batch_size, draws],
+        "how": [settings.dtype, settings.precision, settings.compile, settings.batch_size],
+    }
+    key = f"rates {json.dumps(about, sort_keys=True)}"
+    try:
+        return Rates.from_dict(recall(key, context.device))
+    except (TypeError, KeyError):  # nothing is known, or what an earlier version wrote
+        rates = Rates.measure(problem.quadratic, fast, exact, draws=draws)
+        remember(key, context.device, rates.to_dict())
+        return rates
 
 
 def _affordable(head: HeadFit) -> TrainingProblem:

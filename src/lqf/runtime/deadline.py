@@ -15,7 +15,7 @@ class Deadline:
     """A moment of `time.monotonic`; nothing is given up for it before there is something to fall back on (`arm`)."""
 
     def __init__(self, at: float = math.inf):
-        self.at, self._armed = at, False
+        self.at, self._armed, self._reserved = at, False, 0.0
 
     @classmethod
     def after(cls, seconds: float | None, began: float | None = None) -> Deadline:
@@ -26,8 +26,12 @@ class Deadline:
         return math.isfinite(self.at)
 
     def left(self) -> float:
-        """Seconds that are left; negative where it is past."""
-        return self.at - time.monotonic()
+        """Seconds that are left for more work; negative where it is past."""
+        return self.at - self._reserved - time.monotonic()
+
+    def reserve(self, seconds: float) -> None:
+        """So much of the time is for what comes last, such as writing the result."""
+        self._reserved = max(self._reserved, seconds)
 
     def arm(self) -> None:
         """From now on `check` gives up."""

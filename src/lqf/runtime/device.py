@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 
 from lqf.errors import LQFError
+from lqf.runtime.allocator import keep_freed_memory
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +43,8 @@ def computing_on(device: torch.device) -> Iterator[None]:
     """What is recorded and launched without naming a GPU goes to this one; derivatives are possible, wherever the
     caller stands.
     """
+    if device.type == "cpu":
+        keep_freed_memory()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext(), torch.inference_mode(False):
         yield
 

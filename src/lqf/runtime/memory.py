@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
 
 from lqf.errors import LQFError
+from lqf.runtime.allocator import give_back_freed_memory
 from lqf.runtime.device import gpu_number
 
 _UNKNOWN = 4 << 30  # a machine that does not say
+_SHARE: ContextVar[float] = ContextVar("share of the free memory", default=1.0)
 
 
 def available_bytes(device: torch.device) -> int:
-    """Bytes that can be allocated on ``device`` now, by this process's share of a GPU."""
+    """Bytes that may be allocated on ``device`` now: what is free, by this process's share of it."""
     if device.type != "cuda":
-        return available_ram()
+        return int(_SHARE.get() * available_ram())
     free, total = torch.cuda.mem_get_info(device)
     taken = torch.cuda.memory_allocated(device) + _set_aside(gpu_number(device))
     own = int(torch.cuda.get_per_process_memory_fraction(gpu_number(device)) * total)
-    return max(0, min(free + torch.cuda.memory_reserved(device), own) - taken)
+    return int(_SHARE.get() * max(0, min(free + torch.cuda.memory_reserved(device), own) - taken))
+
+
+@contextmanager
+def using_share(share: float) -> Iterator[None]:
+    """A block in which so much of the free memory counts as available: after a computation did not fit, everything
+    that is planned by the memory is planned smaller.
+    """
+    token = _SHARE.set(share)
+    try:
+        yield
+    finally:
+        _SHARE.reset(token)
 
 
 def limit_gpu(gigabytes: float, device: torch.device) -> None:
@@ -42,6 +59,7 @@ def _set_aside(number: int) -> int:
 
 def available_ram() -> int:
     """Memory that can be used now without swapping or being killed."""
+    give_back_freed_memory()
     machine = _meminfo() or _physical() or _UNKNOWN
     container = _cgroup()
     return machine if container is None else min(machine, container)

@@ -8,12 +8,15 @@ from typing import TypeVar
 
 import torch
 
+from lqf.errors import LQFError
+from lqf.runtime.memory import using_share
+
 T = TypeVar("T")
 HALVINGS = 3
 """How many times rows per batch are halved before a computation is given up."""
 
 
-class DoesNotFit(Exception):
+class DoesNotFit(LQFError):
     """A computation ran out of memory with the smallest batches as well."""
 
 
@@ -26,7 +29,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def in_smaller_batches(compute: Callable[[int], T], rows: int, say: Callable[[str], None], what: str) -> T:
-    """``compute`` (rows per batch), again with half of them as long as the memory does not suffice.
+    """``compute`` (rows per batch), again with half of them and plans for half of the memory, as long as it does not
+    suffice.
 
     Args:
         compute: to be called with the rows per batch.
@@ -39,7 +43,8 @@ def in_smaller_batches(compute: Callable[[int], T], rows: int, say: Callable[[st
     """
     for halving in range(HALVINGS + 1):
         try:
-            return compute(rows)
+            with using_share(0.5**halving):
+                return compute(rows)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -47,8 +52,8 @@ def in_smaller_batches(compute: Callable[[int], T], rows: int, say: Callable[[st
         if rows == 1 or halving == HALVINGS:
             break
         rows = max(1, rows // 2)
-        say(f"{what}: the memory did not suffice; again with {rows} rows at a time")
-    raise DoesNotFit(what)
+        say(f"{what}: out of memory; again with {rows} rows at a time and half of the memory")
+    raise DoesNotFit(f"{what} needs more memory than there is, also with {rows} rows at a time; use a smaller size")
 
 
 def free_memory() -> None:

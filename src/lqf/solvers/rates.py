@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -157,6 +157,16 @@ class Rates:
             **device,
             **kept,
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Rates:
+        """The inverse of `to_dict`; KeyError or TypeError where something is missing or unknown."""
+        laws = {name: PowerLaw(**values[name]) for name in ("eigh", "factor_eigh")}
+        return cls(**{**values, **laws, "factors": tuple(Factor(**f) for f in values["factors"])})
 
     def together(self, processes: int) -> Rates:
         """Of so many processes that share the rows of a sweep; what else they share is left out of account."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
+
+from lqf.utils.meter import Meter, NamedMeter
+from lqf.utils.progress_lines import ProgressLines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,6 +41,16 @@ class Progress(Protocol):
         """Print one line that stays on the screen."""
         ...
 
+    def rung(self, name: str, seconds: float, rest: float) -> AbstractContextManager[None]:
+        """All stages of the ``with`` block belong to one rung of a fit.
+
+        Args:
+            name: of the rung.
+            seconds: predicted for it.
+            rest: predicted for everything after it.
+        """
+        ...
+
 
 class _Idle:
     def advance(self, n: int = 1, **info: float | str) -> None:
@@ -52,16 +64,18 @@ class _Silent:
     def say(self, sentence: str) -> None:
         pass
 
+    def rung(self, name: str, seconds: float, rest: float) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 SILENT: Progress = _Silent()
-_REDRAW_SECONDS = 0.1
 _CLEAR = "\x1b[K"  # a terminal's "erase to the end of the line"
 
 
 def terminal_progress() -> Progress:
-    """Bars on stderr where it is a terminal (rich if installed, plain text if not); elsewhere only the `say` lines."""
+    """Bars on stderr where it is a terminal (rich if installed, plain text if not); elsewhere a line now and then."""
     if not sys.stderr.isatty():
-        return _Lines(sys.stderr)
+        return ProgressLines(sys.stderr)
     try:
         from rich.console import Console
     except ImportError:
@@ -69,69 +83,7 @@ def terminal_progress() -> Progress:
     return _Rich(Console(stderr=True))
 
 
-class _Lines(_Silent):
-    """Not a terminal: a log wants the sentences, not the frames of a bar."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def say(self, sentence: str) -> None:
-        print(sentence, file=self._stream, flush=True)
-
-
-@dataclass
-class _Meter:
-    """What stands beside a bar; `str()` of it is always current, so a bar that is redrawn shows the time running."""
-
-    total: int | None
-    unit: str
-    done: int = 0
-    info: dict[str, float | str] = field(default_factory=dict)
-    started: float = field(default_factory=lambda: time.monotonic())
-    drawn: float = -1.0
-    seconds: float | None = None  # set when the stage has ended
-
-    def advance(self, n: int = 1, **info: float | str) -> None:
-        self.done += n
-        self.info.update(info)
-
-    def due(self) -> bool:
-        """Is it time to draw again? At most ten times a second, so that a bar costs nothing."""
-        if time.monotonic() - self.drawn < _REDRAW_SECONDS:
-            return False
-        self.drawn = time.monotonic()
-        return True
-
-    def end(self) -> None:
-        self.seconds = time.monotonic() - self.started
-
-    @property
-    def fraction(self) -> float:
-        return min(self.done / self.total, 1.0) if self.total else 0.0
-
-    def __str__(self) -> str:
-        count = f"{self.done}" if self.total is None else f"{self.done}/{self.total}"
-        shown = [f"{k} {v:.2g}" if isinstance(v, float) else f"{k} {v}" for k, v in self.info.items()]
-        return "  ".join([f"{count} {self.unit}".rstrip(), *shown, self._time()])
-
-    def _time(self) -> str:
-        if self.seconds is not None:
-            return _clock(self.seconds)
-        elapsed = time.monotonic() - self.started
-        if not self.total:
-            return _clock(elapsed)
-        # the mean rate so far, not a recent one: a product may take a minute, a window of seconds would see none
-        left = _clock(elapsed / self.fraction - elapsed) if self.done else "-:--"
-        return f"{_clock(elapsed)}, {left} left"
-
-
-def _clock(seconds: float) -> str:
-    minutes, s = divmod(round(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
-
-
-class _Rich:
+class _Rich(_Silent):
     """One live display for all open stages; a finished outermost stage leaves its last line on the screen."""
 
     def __init__(self, console: Console) -> None:
@@ -142,7 +94,7 @@ class _Rich:
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator[Stage]:
         outermost = self._bars is None
         bars = self._bars = self._bars or _rich_bars(self._console)
-        meter = _Meter(total, unit)
+        meter = Meter(total, unit)
         task = bars.add_task(name, total=total, meter=meter)
         bars.start()
         try:
@@ -173,23 +125,23 @@ def _rich_bars(console: Console) -> Bars:
 class _RichStage:
     bars: Bars
     task: TaskID
-    meter: _Meter
+    meter: Meter
 
     def advance(self, n: int = 1, **info: float | str) -> None:
         self.meter.advance(n, **info)
         self.bars.update(self.task, advance=n, refresh=self.meter.due())
 
 
-class _Plain(_Lines):
+class _Plain(_Silent):
     """The same content without rich: one line, rewritten in place; of nested stages the innermost is shown."""
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self._open: list[_PlainStage] = []
+        self._stream = stream
+        self._open: list[NamedMeter] = []
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator[Stage]:
-        stage = _PlainStage(total, unit, name=name, draw=self._draw)
+        stage = NamedMeter(total, unit, name=name, show=self._draw)
         self._open.append(stage)
         self._draw()
         try:
@@ -206,24 +158,12 @@ class _Plain(_Lines):
 
     def _draw(self) -> None:
         if self._open:
-            line = self._open[-1].line()[: shutil.get_terminal_size().columns - 1]  # a wrapped line cannot be rewritten
+            stage = self._open[-1]
+            bar = "" if stage.total is None else "[" + ("#" * round(16 * stage.fraction)).ljust(16, ".") + "] "
+            columns = shutil.get_terminal_size().columns
+            line = f"{stage.name} {bar}{stage}"[: columns - 1]  # a wrapped line cannot be rewritten
             self._write(f"\r{_CLEAR}{line}")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
-
-
-@dataclass
-class _PlainStage(_Meter):
-    name: str = ""
-    draw: Callable[[], None] = lambda: None
-
-    def advance(self, n: int = 1, **info: float | str) -> None:
-        super().advance(n, **info)
-        if self.due():
-            self.draw()
-
-    def line(self) -> str:
-        bar = "" if self.total is None else "[" + ("#" * round(16 * self.fraction)).ljust(16, ".") + "] "
-        return f"{self.name} {bar}{self}"

@@ -11,6 +11,7 @@ from lqf.fitting.assemble import assemble_head
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import without_folds
 from lqf.fitting.report import choice_of_pooling
+from lqf.fitting.rungs.pace import head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
 from lqf.fitting.select_pooling import candidate_heads
 from lqf.fitting.select_views import in_views, reason_against
@@ -32,9 +33,15 @@ class HeadRung:
     fixed: str | None = None
     name: str = HEAD
     effort: str = "quick"
+    kind: str = "head"
 
     def seconds(self, ground: Ground) -> float:
-        return ground.pace.seconds("head", len(ground.data) * ground.data.n_views)
+        rows, settings, own = len(ground.data) * ground.data.n_views, ground.context.settings, ground.backbone.features
+        bilinear = _bilinear_features(ground)
+        widths = {"avg": (own, 1), "bilinear": (bilinear, 1), "both": (own + bilinear, 1), "auto": (own + bilinear, 3)}
+        features, heads = widths[settings.pooling]
+        algebra = head_algebra(rows, features, ground.outputs, heads)
+        return ground.pace.seconds(self.kind, rows, algebra=algebra)
 
     def attempt(self, ground: Ground) -> Attempt:
         tried = candidate_heads(ground.data, ground.backbone, self.fixed)
@@ -57,10 +64,14 @@ class ViewsRung:
     name: str
     views: str
     effort: str = "quick"
+    kind: str = "views"
 
     def seconds(self, ground: Ground) -> float:
-        new = view_count(self.views) - (1 if self.views == "flip" else 2)
-        return ground.pace.seconds("views", len(ground.data) * new)
+        views, n = view_count(self.views), len(ground.data)
+        new = views - (1 if self.views == "flip" else 2)
+        head = ground.attempts[HEAD].head if HEAD in ground.attempts else None
+        features = head.features.shape[1] if head else ground.backbone.features + _bilinear_features(ground)
+        return ground.pace.seconds(self.kind, n * new, algebra=head_algebra(n * views, features, ground.outputs))
 
     def attempt(self, ground: Ground) -> Attempt:
         why_not(ground)
@@ -77,6 +88,12 @@ class ViewsRung:
         """The head with the most views so far."""
         heads = [ground.attempts[name].head for name in (MIRRORED, HEAD) if name in ground.attempts]
         return next(head for head in heads if head is not None)
+
+
+def _bilinear_features(ground: Ground) -> int:
+    """Of bilinear pooling, at the most."""
+    k = min(ground.context.settings.pool_channels, ground.backbone.features)
+    return k * (k + 1) // 2
 
 
 def why_not(ground: Ground) -> None:

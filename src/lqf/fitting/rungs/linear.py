@@ -7,6 +7,7 @@ its bodies, none of which has seen the fold.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,10 +21,12 @@ from lqf.fitting.encoder import Encoder
 from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.folds import JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.head_folds import NESTED_ROWS
 from lqf.fitting.out_of_sample import from_kernels
 from lqf.fitting.pose import outlined, planned, with_strengths
 from lqf.fitting.refits import Refits, Refitted
-from lqf.fitting.rungs.heads import CROPS, HEAD, MIRRORED, why_not
+from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, why_not
+from lqf.fitting.rungs.pace import FOLDS, head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, Linear, NotNow
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.linear.inputs import average_views
@@ -55,13 +58,26 @@ class LinearRung:
     share: float = 1.0
     many_views: bool = False
 
+    @property
+    def kind(self) -> str:
+        """Solved anew, or from the solution in fewer views."""
+        return "continued" if self.many_views else "last" if self.name == LAST_STAGE else "linear"
+
     def seconds(self, ground: Ground) -> float:
         if self.many_views:
-            views = ground.attempts[CROPS].about["views"] if CROPS in ground.attempts else "crops8"
-            return ground.pace.seconds("continued", len(ground.data) * view_count(views), self.share)
-        base = self._base(ground)
-        views = base.head.data.n_views if base and base.head else 2
-        return ground.pace.seconds("linear", len(ground.data) * views, self.share)
+            views = view_count(ground.attempts[CROPS].about["views"] if CROPS in ground.attempts else MANY_VIEWS)
+        else:
+            base = self._base(ground)
+            views = base.head.data.n_views if base and base.head else 2
+        return self._seconds(ground, len(ground.data) * views)
+
+    def _seconds(self, ground: Ground, rows: int) -> float:
+        """Over so many rows; the head is factorised again without each fold."""
+        head = ground.attempts[HEAD].head if HEAD in ground.attempts else None
+        features = head.features.shape[1] if head else ground.backbone.features
+        folds = folds_needed(ground.data.folds[:: ground.data.n_views], JUDGED)
+        algebra = folds * head_algebra(rows, features, ground.outputs) / (1 + FOLDS * (rows <= NESTED_ROWS))
+        return ground.pace.seconds(self.kind, rows, self.share, algebra)
 
     def attempt(self, ground: Ground) -> Attempt:
         if ground.data.alone:
@@ -113,9 +129,10 @@ class LinearRung:
     def _affordable(self, ground: Ground) -> Attempt:
         """The best head, or one in fewer views where it takes too long with all of them."""
         found = [ground.attempts[n] for n in (ground.best_head, MIRRORED, HEAD) if n in ground.attempts]
-        left = ground.context.deadline.left()
+        alone = ground.context.world.size == 1  # many processes must find the same
+        left = ground.context.deadline.left() if alone else math.inf
         for attempt in found:
-            if attempt.head and ground.pace.seconds("linear", len(attempt.head.features), self.share) <= left:
+            if attempt.head and self._seconds(ground, len(attempt.head.features)) <= left:
                 return attempt
         return found[-1]
 
@@ -196,7 +213,7 @@ def _at_stage(head: HeadFit, stage: str) -> HeadFit:
 
 
 def _in_time(seconds: float, ground: Ground) -> None:
-    left = ground.context.deadline.left()
+    left = ground.context.world.first(ground.context.deadline.left)
     if seconds > left:
         raise NotNow(f"needs about {rough_duration(seconds)}, and {rough_duration(max(left, 0.0))} are left", seconds)
 

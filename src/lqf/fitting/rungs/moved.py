@@ -37,11 +37,12 @@ class MovedRung:
 
     name: str = MOVED
     effort: str = "best"
+    kind: str = "moved"
 
     def seconds(self, ground: Ground) -> float:
         base = ground.attempts.get(ground.best)
         views = base.head.data.n_views if base and base.head else 2
-        return ground.pace.seconds("moved", len(ground.data) * views)
+        return ground.pace.seconds(self.kind, len(ground.data) * views)
 
     def attempt(self, ground: Ground) -> Attempt:
         base = ground.attempts.get(ground.best)

@@ -108,6 +108,11 @@ class Ground:
         """Of the fit."""
         return self.data.context
 
+    @property
+    def outputs(self) -> int:
+        """C, numbers that a model says about an image."""
+        return self.data.targets.shape[1]
+
     def with_attempt(self, attempt: Attempt) -> Ground:
         """After an attempt."""
         return replace(self, attempts={**self.attempts, attempt.name: attempt})
@@ -157,6 +162,11 @@ class Rung(Protocol):
     @property
     def effort(self) -> str:
         """The least effort that includes it."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Under which its times are predicted and remembered (`lqf.fitting.rungs.pace`)."""
         ...
 
     def seconds(self, ground: Ground) -> float:

@@ -24,6 +24,7 @@ class StackRung:
 
     name: str = STACK
     effort: str = "best"
+    kind: str = "stack"
 
     def seconds(self, ground: Ground) -> float:
         unfinished = [a for name, a in ground.attempts.items() if name not in ground.models and a.linear is not None]
@@ -53,7 +54,8 @@ def _cross_fitted(found: Sequence[Attempt], ground: Ground) -> Tensor:
     for k in parts[known].unique().tolist():
         here, there = known & (parts == k), usable & (parts != k)
         c = stack_coefficients([a.outputs[there] for a in found], data.labels[there], weights[there])
-        out[here] = torch.stack([c[j] * a.outputs[here] for j, a in enumerate(found)]).sum(0) / c.sum()
+        w = c / c.sum() if float(c.sum()) > 0 else torch.full_like(c, 1 / len(c))  # where none is any good
+        out[here] = torch.stack([w[j] * a.outputs[here] for j, a in enumerate(found)]).sum(0)
     return out
 
 
