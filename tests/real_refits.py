@@ -1,4 +1,4 @@
-"""Real refits by dense matrices, for the tests of the analysis."""
+"""Real refits by dense matrices, for the tests of fits and of the analysis."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dense import normal_equations, rows
+from dense import normal_equations, optimum, ridge_regression, rows
 from fits import brute_outputs
 from lqf import LQFClassifier
+from lqf.linear.model import with_one
+from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.linear.targets import encode
+from problems import features
 
 
 class Refitted:
@@ -59,3 +62,29 @@ class Refitted:
         factors = torch.ones(len(self.analysis.ids), dtype=torch.float64)
         factors[samples] = 0
         return factors
+
+
+def without_each_fold(p: QuadraticProblem, fold: Tensor, mu: float, strengths: tuple[float, ...] = ()) -> Tensor:
+    """(n, C) outputs of every row from the optimum without its fold, all made anew: around heads that are cross-fitted
+    among the other folds with the strength ``mu`` for all rows, under the strengths of the head that are given.
+    """
+    out = torch.zeros_like(p.targets)
+    for k in range(int(fold.max()) + 1):
+        keep = (fold != k).nonzero()[:, 0]
+        heads, own = _crossfitted_heads(p, fold, k, mu)
+        ridge = Ridge(strengths[k], p.ridge.body) if strengths else p.ridge
+        part = replace(p, model=replace(p.model, heads=heads), fold=own, ridge=ridge)
+        left_out = (fold == k).nonzero()[:, 0]
+        out[left_out] = brute_outputs(part, optimum(part, keep), p.inputs.fetch(left_out))
+    return out
+
+
+def _crossfitted_heads(p: QuadraticProblem, fold: Tensor, k: int, mu: float) -> tuple[Tensor, Tensor]:
+    """One head for each of the folds but ``k``, of the rows in all others; μ in proportion to their weight."""
+    z, r, s = with_one(features(p)), p.targets - p.model.constant, p.weights
+    others, heads, own = [j for j in fold.unique().tolist() if j != k], [], torch.zeros_like(p.fold)
+    for place, j in enumerate(others):
+        some, own[fold == j] = (fold != k) & (fold != j if len(others) > 1 else True), place
+        share = float(s[some].sum() / s[fold != k].sum())
+        heads.append(ridge_regression(z[some], r[some], s[some], mu * share).T)
+    return torch.stack(heads), own

@@ -262,11 +262,11 @@ class LQFClassifier:
         if settings.climbs:
             better = keep and (lambda model: keep(named(model)))
             if earlier is not None:
-                check_same(earlier, images, settings, backbone)
+                check_same(earlier, images, settings, backbone, preprocess)
             fitted = climb(images, backbone, preprocess, context, keep=better, earlier=earlier, pace=pace)
         else:
             fitted = _fit_one(images, backbone, preprocess, context)
-        self._adopt(named(fitted))
+        self._adopt(fitted if fitted is earlier else named(fitted))
         return self
 
     def _of(self, kind: type[Any]) -> Any:
@@ -314,6 +314,8 @@ class LQFClassifier:
     def leave_one_out(self) -> LeaveOneOut:
         """Out-of-sample outputs of the training samples, from the solved problem itself."""
         fitted = self._model()
+        if fitted.loo is None and fitted.report.error is None and len(fitted.train.ids) == len(fitted.classes):
+            raise LQFError("leave-one-out is not known with one image per class; use a labelled test set")
         if fitted.loo is None:
             raise LQFError(
                 f"leave-one-out is not known for this fit (loo={fitted.settings.loo!r}); "

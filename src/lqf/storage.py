@@ -82,9 +82,7 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
         tensors = load_file(path / "weights.safetensors")
         state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
         rebuilt = _rebuilt(path, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
-        given = {"backbone": backbone, "weights": None if weights is None else str(weights)}
-        setup = _fields(Setup, meta["settings"] | {k: v for k, v in given.items() if v is not None})
-        return _assemble(path, meta, tensors, rebuilt, setup)
+        return _assemble(path, meta, tensors, rebuilt, _read_setup(meta, backbone, weights))
     except (KeyError, TypeError, SafetensorError) as error:
         raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
 
@@ -241,9 +239,15 @@ def _load_stack(path: Path, meta: dict[str, Any], backbone: nn.Module | None, we
         loo=_read_loo(meta, tensors, train),
         report=FitReport.from_dict(meta["report"]),
         settings=_fields(Settings, meta["settings"]),
-        setup=members[0].setup,
+        setup=_read_setup(meta, backbone, weights),
         tried=_read_tried(path, meta),
     )
+
+
+def _read_setup(meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None) -> Setup:
+    """As it was fitted with, except for what is given anew."""
+    given = {"backbone": backbone, "weights": None if weights is None else str(weights)}
+    return _fields(Setup, meta["settings"] | {k: v for k, v in given.items() if v is not None})
 
 
 def _read_loo(meta: dict[str, Any], tensors: Mapping[str, torch.Tensor], train: TrainingTable) -> LeaveOneOut | None:

@@ -1,14 +1,10 @@
 """Out-of-sample outputs by refits: no label of a fold reaches its own predictions; they are those of real refits."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from dense import optimum
-from fits import FIXED, brute_outputs, classifier, convnet, data, pictures, reopened
+from fits import FIXED, classifier, convnet, data, pictures, reopened
 from lqf.fast import FastLinearization
 from lqf.fitting.folds import folds_needed, stratified_folds
 from lqf.fitting.point import crossfit_point
@@ -16,6 +12,7 @@ from lqf.fitting.refits import Refits
 from lqf.linear.problem import QuadraticProblem, Ridge
 from lqf.solvers import Head
 from problems import features, problem
+from real_refits import without_each_fold
 
 LABELS = torch.arange(18) % 3
 
@@ -31,24 +28,10 @@ def refits(p: QuadraticProblem, head: Head, monkeypatch: pytest.MonkeyPatch, pro
     return Refits(p, head, lambda part, fold: crossfit_point(part, 3.0, fold), None)
 
 
-def by_dense_matrices(p: QuadraticProblem, fold: Tensor, groups: Tensor, mu: float) -> Tensor:
-    """(n, C) outputs of every row from the optimum without its fold, around the point of the other folds' heads."""
-    out, z = torch.zeros_like(p.targets), features(p)
-    for k in range(int(fold.max()) + 1):
-        keep = (fold != k).nonzero()[:, 0]
-        head = Head.of(z[keep], p.initial_residual(z)[keep], p.weights[keep], groups[keep])
-        point = crossfit_point(head, mu, torch.unique(fold[keep], return_inverse=True)[1])
-        own = torch.zeros_like(p.fold)
-        own[keep] = point.fold
-        part = replace(p, model=replace(p.model, heads=point.heads), fold=own)
-        out[fold == k] = brute_outputs(part, optimum(part, keep), p.inputs.fetch((fold == k).nonzero()[:, 0]))
-    return out
-
-
 def test_outputs_are_those_of_the_optimum_without_the_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     p, head = whole()
     fold = stratified_folds(torch.arange(18), LABELS, folds=3)
-    expected = by_dense_matrices(p, fold, torch.arange(18), 3.0)
+    expected = without_each_fold(p, fold, 3.0)
     outputs = refits(p, head, monkeypatch).outputs(fold)
     for k in range(3):
         torch.testing.assert_close(outputs[fold == k], expected[fold == k], rtol=1e-5, atol=1e-5)
@@ -78,7 +61,7 @@ def test_all_views_of_a_sample_and_whole_groups_leave_with_their_fold(
     together = torch.arange(12) if groups is None else torch.tensor(groups)
     for g in together.unique():
         assert len(fold.view(12, v)[together == g].unique()) == 1
-    rows = by_dense_matrices(training.quadratic, fold, training.data.groups, training.head_fit.choice.mu)
+    rows = without_each_fold(training.quadratic, fold, training.head_fit.choice.mu)
     torch.testing.assert_close(loo.outputs, rows.view(12, v, 3).mean(1), rtol=1e-6, atol=1e-6)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from lqf.backbones import Backbone
-from lqf.data import Images
+from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
 from lqf.fitting.stack import Model
 from lqf.settings import Settings
 
 
-def check_same(model: Model, images: Images, settings: Settings, backbone: Backbone) -> None:
+def check_same(model: Model, images: Images, settings: Settings, backbone: Backbone, preprocess: Preprocess) -> None:
     """LQFError, naming what is different, where a model is not one of these samples and settings."""
     if not model.report.rungs:
         raise LQFError("the earlier model was not fitted by climbing (its solver was named); fit without --resume")
@@ -21,8 +23,12 @@ def check_same(model: Model, images: Images, settings: Settings, backbone: Backb
         raise LQFError(
             f"the earlier model was fitted with other settings ({', '.join(other)}); give the same ones, or no --resume"
         )
-    if model.backbone.spec.get("state_sha256") != backbone.spec.get("state_sha256"):
+    if any(model.backbone.spec.get(key) != backbone.spec.get(key) for key in ("state_sha256", "leaky")):
         raise LQFError(f"the earlier model stands on another network ({model.backbone.name}); fit without --resume")
+    if replace(model.preprocess, views="none") != replace(preprocess, views="none"):
+        raise LQFError(
+            "the earlier model saw images of another size; give the same --size and --squash, or no --resume"
+        )
     samples, train = images.samples, model.train
     same = samples.ids == train.ids and images.hashes == train.hashes and samples.groups == train.groups
     pairs = ((samples.labels, train.labels), (samples.weights, train.weights))

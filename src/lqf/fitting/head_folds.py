@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.fitting.head_fit import HeadFit
-from lqf.fitting.select_ridge import Judge, choose_ridge, given_ridge
+from lqf.fitting.head_fit import PRIOR_STRENGTH, HeadFit
+from lqf.fitting.select_ridge import choose_ridge, given_ridge
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import head_products
 from lqf.linear.inputs import average_views
@@ -62,9 +62,9 @@ def _chosen_again(head: HeadFit) -> tuple[Tensor, tuple[float, ...]]:
     for k in range(int(fold.max()) + 1):
         keep = fold != k
         part = whole.of(*(t[keep.to(t.device)] for t in (whole.features, whole.residual, whole.weights, whole.groups)))
-        samples = (~(data.folds[:: data.n_views] == k)).nonzero()[:, 0]
-        judge: Judge = data.judge.of(samples)
-        mu = choose_ridge(lambda _, r=part.ridge: r, part.residual, judge, [1.0]).mu  # type: ignore[misc]
+        others = data.some((data.folds[:: data.n_views] != k).numpy())
+        prior = [PRIOR_STRENGTH * part.ridge.scale] if others.alone else None  # of two images per class one is left
+        mu = choose_ridge(lambda _, r=part.ridge: r, part.residual, others.judge, [1.0], prior).mu  # type: ignore[misc]
         out[~keep] = head_products.jvp(whole.features[~keep], part.solve(mu))
         strengths.append(mu)
     return out, tuple(strengths)

@@ -31,7 +31,7 @@ from lqf.fitting.rungs.pace import WORK, Pace
 from lqf.fitting.rungs.plan import Plan, make_plan
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow, Rung
 from lqf.fitting.rungs.stack import STACK
-from lqf.fitting.stack import Model
+from lqf.fitting.stack import Model, Stack
 from lqf.fitting.training_set import TrainingSet
 from lqf.fitting.whole_choice import choice_outputs
 from lqf.linear.batch import usual_rows
@@ -43,6 +43,8 @@ from lqf.utils.text import percent, rough_duration
 T = TypeVar("T")
 Keep = Callable[[Model], None]
 """Called with the best model so far, whenever there is a better one and at the end."""
+FOR_NOW = ("needs ", "the time", "not yet")
+"""How reasons begin that another time, or another machine, may not have."""
 STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, STACK})
 """Rungs that go on from a linear problem."""
 
@@ -103,7 +105,7 @@ class Tried:
             name,
             entry["predicted_seconds"],
             entry["seconds"],
-            model.tried[name],
+            model.tried.get(name),
             entry["error"],
             entry["loss"],
             gain,
@@ -112,6 +114,13 @@ class Tried:
             {k: v for k, v in entry.items() if k not in own},
             others,
         )
+
+
+def settled(model: Model) -> set[str]:
+    """Names of the rungs that a model's climb is done with: tried, or impossible for other reasons than time or
+    memory.
+    """
+    return {r["name"] for r in model.report.rungs if r["name"] in model.tried or not r["why"].startswith(FOR_NOW)}
 
 
 def last_kept(model: Model) -> str:
@@ -145,7 +154,7 @@ def climb(
         pace = Pace(**context.world.first(lambda: asdict(Pace.measure(images, preprocess, backbone, context))))
     ground = Ground(TrainingSet.of(images, preprocess, context), backbone, pace, state=state)
     plan = make_plan(ground)
-    done = set(earlier.tried) if earlier else set()
+    done = settled(earlier) if earlier else set()
     if earlier is not None and all(rung.name in done for rung in plan.rungs):
         context.progress.say(f"all that effort {plan.effort} has was tried; a higher --effort has more")
         return earlier
@@ -185,7 +194,7 @@ class _Climb:
         began = time.perf_counter()
         predicted = self.context.world.first(lambda: rung.seconds(self.ground))
         under_way = self.context.progress.rung(rung.name, predicted, self._after(rung, predicted))
-        if self.earlier is not None and rung.name in self.earlier.tried:
+        if self.earlier is not None and self._is_known(rung):
             with under_way:
                 self._restore(rung, self.earlier)
             return True
@@ -211,21 +220,33 @@ class _Climb:
             return False
         return True
 
+    def _is_known(self, rung: Rung) -> bool:
+        """Whether an earlier climb is done with a rung; a stack is another one when there are new models."""
+        known = settled(self.earlier) if self.earlier is not None else set()
+        new = any(t.outputs is not None and t.name not in known for t in self.tried)
+        return rung.name in known and not (rung.name == STACK and new)
+
     def _restore(self, rung: Rung, earlier: Model) -> None:
         """A rung that an earlier climb has tried: only what the rungs after it stand on is made again."""
         tried = Tried.from_report(rung.name, earlier)
         self.tried.append(tried)
-        assert tried.outputs is not None
+        if tried.outputs is None:
+            return
         ahead = {r.name for r in self.plan.rungs if r.name not in earlier.tried}
         if rung.effort == "quick" or ahead & STANDING_ON_LQF:
             if isinstance(rung, HeadRung):
                 rung = replace(rung, fixed=tried.about["pooling"])
             attempt = replace(rung.attempt(self.ground), outputs=tried.outputs)
             self.ground = self.ground.with_attempt(attempt)
-        if tried.kept:
-            self.ground = replace(self.ground, best=rung.name)
+        if not tried.kept:
+            return
+        self.ground = replace(self.ground, best=rung.name)
         if rung.name == last_kept(earlier):
             self.ground = self.ground.with_model(rung.name, earlier)
+        elif isinstance(earlier, Stack) and rung.name in earlier.names:
+            self.ground = self.ground.with_model(rung.name, earlier.members[earlier.names.index(rung.name)])
+        elif rung.effort == "quick":
+            self.ground = self.ground.with_model(rung.name, self.ground.attempts[rung.name].finish())
 
     def _check_time(self, rung: Rung, predicted: float, first: bool) -> None:
         left = self.context.world.first(self.context.deadline.left)
@@ -234,11 +255,10 @@ class _Climb:
 
     def _after(self, rung: Rung, predicted: float) -> float:
         """Predicted seconds of the rungs after one that there will be time for."""
-        done = self.earlier.tried if self.earlier is not None else {}
         left, total = self.context.deadline.left() - predicted, 0.0
         for later in self.plan.rungs[self.plan.rungs.index(rung) + 1 :]:
             seconds = later.seconds(self.ground)
-            if later.name not in done and total + seconds <= left:
+            if not self._is_known(later) and total + seconds <= left:
                 total += seconds
         return total
 

@@ -29,7 +29,7 @@ from lqf.linear.inputs import average_views
 from lqf.linear.problem import QuadraticProblem, Ridge, rows_of, subproblem, without_weight
 from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.head import Head
-from lqf.solvers.pcg import body_preconditioner
+from lqf.solvers.pcg import body_preconditioner, trusted_from
 from lqf.solvers.planner import ENOUGH, MASKED, REFIT_PRODUCTS
 from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import norm
@@ -187,6 +187,7 @@ class Refits:
             torch.tensor([norm(r)], dtype=torch.float64, device=r.device),
             tol=REFIT_TOL,
             energy=torch.tensor([schur.output_norm()], dtype=torch.float64, device=r.device),
+            least=trusted_from(self.preconditioner),
             max_passes=products,
             refresh=products + 1,
             agree=part.inputs.world.agree,

@@ -124,6 +124,10 @@ class TrainingSet:
         return Judge(self.targets, self.labels, weights, self.n_views, self.alone)
 
     def left_out(self, outputs: Tensor, level: Level, note: str = "") -> LeaveOneOut:
-        """Out-of-sample outputs (N, C) of the samples, with how exact they are."""
+        """Out-of-sample outputs (N, C) of the samples, with how exact they are; of those that are `single`, nothing is
+        known.
+        """
+        if not self.alone:
+            outputs = outputs.cpu().masked_fill(self.single[:, None], torch.nan)
         weights = torch.tensor(self.images.samples.weights)
         return LeaveOneOut(outputs.cpu(), level, note, labels=self.labels, weights=weights)

@@ -225,11 +225,14 @@ class Inputs:
                 yield index * self.n_views + view, x
 
     def keep_on_device(self, budget: int | None = None) -> bool:
-        """Keep the pixels of all rows on the GPU if they fit into ``budget`` bytes (default: a quarter of its memory).
+        """Keep the pixels of all rows on the device if they fit into ``budget`` bytes (default: a quarter of what is
+        free there).
 
-        A fast pass takes less time than copying its images there.
+        A fast pass on a GPU takes less time than copying its images there. On a CPU only drawn crops are kept, which
+        would be cut out and resized again for every pass.
         """
-        if self.device.type != "cuda" or self._cache is not None:
+        drawn = self.preprocess.drawn(self.n_views - 1)
+        if self._cache is not None or (self.device.type != "cuda" and not drawn):
             return False
         own = self._first + torch.arange(len(self.images.own) * self.n_views)
         one = self._pixels(own[:1])

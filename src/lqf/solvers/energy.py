@@ -18,10 +18,13 @@ from torch import Tensor
 
 
 class EnergyError:
-    """Estimates ‖x − x*‖_A, relative to ``unit`` (k,), for k right-hand sides."""
+    """Estimates ‖x − x*‖_A, relative to ``unit`` (k,), for k right-hand sides, from the step number ``least`` on.
 
-    def __init__(self, unit: Tensor):
-        self.unit = torch.where(unit > 0, unit, 1.0)
+    Without a preconditioner the first steps say nothing about the directions that are still to come.
+    """
+
+    def __init__(self, unit: Tensor, least: int = 1):
+        self.unit, self.least = torch.where(unit > 0, unit, 1.0), least
         self._rz: list[Tensor] = []
         self._gain: list[Tensor] = []
 
@@ -33,9 +36,11 @@ class EnergyError:
         self._gain.append(every_gain)
 
     def relative(self, on: Tensor, rz: Tensor) -> Tensor:
-        """Of the right-hand sides ``on``, from rᵀM⁻¹r of their residuals now; infinite before the first step."""
-        if not self._rz:
-            return torch.full_like(rz, torch.inf)
+        """Of the right-hand sides ``on``, from rᵀM⁻¹r of their residuals now; infinite before the first steps, except
+        where nothing is left.
+        """
+        if len(self._rz) < self.least:
+            return torch.where(rz > 0, torch.inf, torch.zeros_like(rz))
         gained = torch.stack(self._gain).flip(0).cumsum(0).flip(0)[:, on]  # by all steps from each on
         ratio = (gained / torch.stack(self._rz)[:, on]).amax(0)
         known = torch.where(ratio > 0, (ratio * rz).clamp_min(0).sqrt() / self.unit[on], torch.inf)

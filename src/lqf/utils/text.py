@@ -77,9 +77,9 @@ def rough_duration(seconds: float) -> str:
 
 
 def seconds_of(text: str) -> float | None:
-    """`90`, `20s`, `10m`, `1h30m` as seconds; None where the text says no time."""
-    number = r"(\d+(?:\.\d+)?)"
-    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", text.replace(" ", ""))
+    """`90`, `20s`, `10m`, `1h30m`, `1h30` as seconds; None where the text says no time."""
+    number, text = r"(\d+(?:\.\d+)?)", re.sub(r"(h\d+)$", r"\1m", text.replace(" ", ""))
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", text)
     if found is None or not any(found.groups()):
         return None
     hours, minutes, seconds = (float(part or 0) for part in found.groups())

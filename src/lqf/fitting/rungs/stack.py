@@ -86,9 +86,9 @@ def _finished(ground: Ground, members: Sequence[Attempt], c: Tensor, outputs: Te
         attempt.release()
     data, settings = ground.data, ground.context.settings
     loo = data.left_out(outputs, "estimated", "by folds, with the weights of the other folds")
-    main = models[int(c.argmax())]
-    assert not isinstance(main, Stack)
     part = shares(c, [m.outputs[_known(members)] for m in members])
+    main = models[int(part.argmax())]
+    assert not isinstance(main, Stack)
     return Stack(
         members=tuple(m for m in models if not isinstance(m, Stack)),
         weights=tuple((c / c.sum()).tolist()),

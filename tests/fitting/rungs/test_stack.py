@@ -1,0 +1,144 @@
+"""The stack of a climb: weights by what members say out of sample, judged by the weights of the other folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fits import CPU, SMALL, classifier, convnet, pictures
+from lqf.backbones import load_backbone
+from lqf.data import load_samples, open_images
+from lqf.evaluation.stacking import LEAST, shares, stack_coefficients
+from lqf.fitting import Context, FittedModel, Stack, TrainingSet
+from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
+from lqf.fitting.rungs.stack import StackRung
+from lqf.settings import Settings
+
+N = 30
+X, Y = pictures(N)
+S = torch.linspace(0.5, 2, N, dtype=torch.float64)
+PACE: Any = SimpleNamespace(seconds=lambda kind, rows, *_: {"linear": 0.2}[kind] * rows)
+
+
+def outputs(*signals: float, seed: int = 0) -> list[Tensor]:
+    """(N, 3) of models that see the labels through noise."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.nn.functional.one_hot(torch.tensor(Y), 3).double()
+    return [s * truth + torch.randn(N, 3, dtype=torch.float64, generator=generator) for s in signals]
+
+
+def ground(found: Sequence[Tensor], y: np.ndarray = Y, finish: Any = None, **models: FittedModel) -> Ground:
+    """After attempts that are called a, b, …"""
+    images = open_images(load_samples(X, y, sample_weight=S.numpy()), SMALL)
+    data = TrainingSet.of(images, SMALL, Context(Settings(dtype="float64"), CPU))
+    names = "abcdef"[: len(found)]
+    made = {n: Attempt(n, o, lambda n=n: finish(n), {}) for n, o in zip(names, found, strict=True)}
+    return Ground(data, load_backbone(convnet()), PACE, made, models, names[:1])
+
+
+def weights_without(found: Sequence[Tensor], keep: Tensor, y: np.ndarray = Y) -> Tensor:
+    c = stack_coefficients([o[keep] for o in found], torch.tensor(y)[keep], S[keep])
+    return c / c.sum()
+
+
+def test_a_fold_is_added_up_by_the_weights_of_the_others() -> None:
+    found = outputs(1.5, 1.0, 0.7)
+    there = ground(found)
+    attempt, fold = StackRung().attempt(there), there.data.folds
+    assert len(fold.unique()) == 5
+    for k in range(5):
+        w, here = weights_without(found, fold != k), fold == k
+        expected = torch.stack([w[j] * o[here] for j, o in enumerate(found)]).sum(0)
+        torch.testing.assert_close(attempt.outputs[here], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_labels_of_a_fold_do_not_reach_its_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = outputs(1.5, 1.0, 0.7)
+    before = ground(found)
+    fold = before.data.folds
+    after = ground(found, np.where(fold == 2, (Y + 1) % 3, Y))
+    monkeypatch.setattr(TrainingSet, "folds", fold)  # which are stratified by the labels
+    a, b = (StackRung().attempt(g).outputs for g in (before, after))
+    torch.testing.assert_close(b[fold == 2], a[fold == 2], rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(b[fold != 2], a[fold != 2], atol=1e-3)
+
+
+def test_the_finished_stack_has_the_weights_of_all_folds_and_every_member_of_all_samples() -> None:
+    found = outputs(1.5, 1.0, -1.0, 0.7)  # the third says the opposite
+    fits = {
+        n: classifier(backbone=convnet(), size=8, solver="head", weight_decay=w).fit(X, Y).fitted_
+        for n, w in (("a", 0.1), ("b", 1.0), ("d", 10.0))
+    }
+    asked: list[str] = []
+    there = ground(found, finish=lambda n: asked.append(n) or fits[n], a=fits["a"])
+    attempt = StackRung().attempt(there)
+    stack = attempt.finish()
+    assert isinstance(stack, Stack)
+    assert stack.names == ("a", "b", "d")
+    assert asked == ["b", "d"]  # a was there
+    assert stack.members == (fits["a"], fits["b"], fits["d"])
+    kept = [found[j] for j in (0, 1, 3)]
+    c = stack_coefficients(kept, torch.tensor(Y), S)
+    assert stack.weights == pytest.approx((c / c.sum()).tolist())
+    assert sum(stack.weights) == pytest.approx(1)
+    assert stack.shares == pytest.approx(shares(c, kept).tolist())
+    assert attempt.about["members"] == {n: round(s, 3) for n, s in zip("abd", stack.shares, strict=True)}
+    assert stack.loo is not None
+    assert torch.equal(stack.loo.outputs, attempt.outputs)
+    assert (stack.report.solver, stack.report.level) == ("stack", "estimated")
+    assert stack.report.loo_error == stack.loo.error
+    assert stack.beta == stack.loo.temperature()
+
+
+def test_what_carries_next_to_nothing_is_left_out_and_one_model_is_no_stack() -> None:
+    left_out = 0
+    for seed in range(6):
+        found = outputs(1.2, 0.8, 0.0, seed=seed)
+        first = shares(stack_coefficients(found, torch.tensor(Y), S), found)
+        members = StackRung().attempt(ground(found)).about["members"]
+        assert ("c" in members) is bool(first[2] >= LEAST)
+        assert sum(members.values()) == pytest.approx(1, abs=2e-3)
+        left_out += "c" not in members
+    assert 0 < left_out < 6
+    good = outputs(1.2)[0]
+    with pytest.raises(NotNow, match=r"would be one model alone \(a\)"):
+        StackRung().attempt(ground([good, -good]))
+    with pytest.raises(NotNow, match="needs two models or more"):
+        StackRung().attempt(ground([good]))
+
+
+def test_samples_that_a_member_does_not_know_have_no_say_and_no_outputs() -> None:
+    first, second = outputs(1.5, 1.0)
+    fold = ground([first]).data.folds
+    second[fold >= 3] = torch.nan
+    attempt = StackRung().attempt(ground([first, second]))
+    assert torch.equal(attempt.outputs.isnan().any(1), fold >= 3)
+    w = weights_without([first, second], (fold < 3) & (fold != 1))
+    expected = w[0] * first[fold == 1] + w[1] * second[fold == 1]
+    torch.testing.assert_close(attempt.outputs[fold == 1], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_fold_is_not_left_out_because_no_member_is_any_good_elsewhere() -> None:
+    there = ground(outputs(1.0))
+    fold = there.data.folds
+    found = [torch.where((fold == 0)[:, None], 40 * o, -0.3 * o) for o in outputs(3.0, 2.5)]
+    attempt = StackRung().attempt(ground(found))
+    assert weights_without(found, fold != 0).isnan().all()  # no coefficient but zeros
+    torch.testing.assert_close(attempt.outputs[fold == 0], (found[0] + found[1])[fold == 0] / 2)
+
+
+def test_the_time_is_that_of_the_members_that_are_not_finished() -> None:
+    there, rung = ground(outputs(1.0, 1.0)), StackRung()
+    assert rung.seconds(there) == 1.0
+    head: Any = SimpleNamespace(features=torch.zeros(50, 2))
+    linear: Any = SimpleNamespace()
+    attempts = {n: replace(a, head=head, linear=linear) for n, a in there.attempts.items()}
+    finished: Any = {"a": SimpleNamespace()}
+    assert rung.seconds(replace(there, attempts=attempts, models=finished)) == pytest.approx(1.0 + 0.3 * 0.2 * 50)
