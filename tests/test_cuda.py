@@ -67,7 +67,7 @@ class Neighbour(Recorder):
             self.taken = torch.empty(max(1, free - self.left), dtype=torch.uint8, device="cuda")
 
 
-LIMIT = 3 << 30
+LIMIT = 8 << 30
 
 
 @pytest.fixture

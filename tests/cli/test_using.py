@@ -55,7 +55,9 @@ def test_the_worst_classes_come_first_and_not_all_of_them():
     predicted = np.where(np.arange(400) % 10 < labels % 10, (labels + 1) % 40, labels)
     result = measure(classes, labels, predicted, np.ones(400))
     assert result["error"] == pytest.approx(0.45)
-    text = evaluate.show({**result, "skipped": [("x", "y")], "loo_error": None, "seconds": 100.0})
+    text = evaluate.show(
+        {**result, "skipped": [("x", "y")], "expected_error": None, "loo_error": None, "seconds": 100.0}
+    )
     assert max(map(len, text.splitlines())) <= 80
     errors = [float(word) for word in re.findall(r"([0-9.]+)%", text)][1:-1]  # between the error and the classes' mean
     assert errors == [90.0] * 4 + [80.0] * 4 + [70.0] * 4 + [60.0] * 4 + [50.0] * 4

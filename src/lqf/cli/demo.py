@@ -28,9 +28,10 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """All of it is in `lqf.demo`."""
     out = options.output_path(args.output)
     from lqf.demo import run_demo
+    from lqf.runtime.deadline import process_began
 
     given = {name: getattr(args, name) for name in OWN if hasattr(args, name)}
-    return run_demo(out, overwrite=args.overwrite, progress=progress, **given)
+    return run_demo(out, overwrite=args.overwrite, began=process_began(), progress=progress, **given)
 
 
 def show(result: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return {
         **seen.result,
         "skipped": seen.images.skipped,
+        "expected_error": model.report_["error"],
         "loo_error": model.report_["loo_error"],
         "loo_level": model.report_["loo_level"],
         "run": args.run,
@@ -56,6 +57,9 @@ def show(result: dict[str, Any]) -> str:
 
 
 def _predicted(result: dict[str, Any]) -> str:
+    """The error that the fit expected: of all its choices, or of the one model that was named."""
+    if result["expected_error"] is not None:
+        return f"; the fit expected {percent(result['expected_error'])}"
     if result["loo_error"] is None:
         return ""
     return f"; leave-one-out predicted {percent(result['loo_error'])} ({result['loo_level']})"

@@ -57,6 +57,7 @@ def show(result: dict[str, Any]) -> str:
     lines = facts(
         [
             ("test error", "" if result["test_error"] is None else _test(result)),
+            ("error on unseen images", "" if result["error"] is None else _unseen(result)),
             ("leave-one-out error", f"{percent(result['loo_error'])} ({result['loo_level']})"),
             ("contradicted labels", f"{result['contradicted']:,} of {counted(result['n'], 'image')}"),
             ("test against train", "" if shift is None else f"told apart with AUC {shift['auc']:.2f} (0.50: alike)"),
@@ -66,6 +67,10 @@ def show(result: dict[str, Any]) -> str:
     )
     warning = ["", wrapped(result["warning"])] if result["warning"] else []
     return "\n".join([*lines, *warning])
+
+
+def _unseen(result: dict[str, Any]) -> str:
+    return f"{percent(result['error'])} ± {100 * result['error_standard_error']:.1f} ({result['error_note']})"
 
 
 def _test(result: dict[str, Any]) -> str:

@@ -28,4 +28,4 @@ def write_manifest(path: Path, cells: Sequence[Cell]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "label"])
-        writer.writerows([c.path.resolve(), c.label] for c in cells)
+        writer.writerows([c.name, c.label] for c in cells)

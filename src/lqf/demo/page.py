@@ -12,6 +12,7 @@ from lqf.demo import words
 from lqf.reports.html.environment import load_template
 from lqf.reports.html.plots import error_chart
 from lqf.reports.pictures import data_uri
+from lqf.reports.rungs import rung_rows
 
 _PICTURE_SIDE = 240
 
@@ -31,7 +32,10 @@ class Page:
         """
         shown = {c["id"]: small_picture(pictures[c["id"]]) for c in result["suspicious"]}
         slowest = max(stage["seconds"] for stage in result["stages"]) or 1.0
-        return self._template.render(result=result, pictures=shown, chart=chart(result), slowest=slowest, words=words)
+        rows = rung_rows(result["rungs"])
+        return self._template.render(
+            result=result, rows=rows, pictures=shown, chart=chart(result), slowest=slowest, words=words
+        )
 
 
 def small_picture(path: Path) -> str:
@@ -41,9 +45,10 @@ def small_picture(path: Path) -> str:
 
 
 def chart(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Test and leave-one-out error of every model, with their standard errors."""
+    """Error out of sample and on the test cells of every model, where it is known, with its standard error."""
     return error_chart(
-        {"model": words.NAMES[key], "what": what, "error": m[f"{what}_error"], "se": m[f"{what}_standard_error"]}
-        for key, m in result["models"].items()
-        for what in ("test", "loo")
+        {"model": r["name"], "what": css, "error": r[f"{what}error"], "se": r[f"{what}standard_error"]}
+        for r in result["rungs"]
+        for css, what in (("loo", ""), ("test", "test_"))
+        if r[f"{what}error"] is not None
     )

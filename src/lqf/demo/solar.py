@@ -19,6 +19,7 @@ import numpy as np
 
 from lqf.data import Samples, load_samples
 from lqf.errors import LQFError, MissingDependency
+from lqf.utils.text import clean
 
 PACKAGE = "elpv-dataset"
 DEFECTIVE, FUNCTIONAL = CLASSES = ("defective", "functional")
@@ -39,6 +40,11 @@ class Cell:
     path: Path
     defect: float
     kind: str
+
+    @property
+    def name(self) -> str:
+        """Its id as a sample, which a manifest with whole paths gives it, too."""
+        return clean(self.path.resolve())
 
     @property
     def label(self) -> str:
@@ -113,4 +119,5 @@ def shares(sizes: Sequence[int], n: int) -> list[int]:
 
 def samples(cells: Sequence[Cell]) -> Samples:
     """The cells as a table for `LQFClassifier`."""
-    return load_samples([c.path for c in cells], [c.label for c in cells], ids=[c.id for c in cells], classes=CLASSES)
+    paths, labels, names = zip(*((c.path, c.label, c.name) for c in cells), strict=True)
+    return load_samples(list(paths), labels, ids=names, classes=CLASSES)

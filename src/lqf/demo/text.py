@@ -6,31 +6,40 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from lqf.demo.words import NAMES, agreement, commands, comparison, composition, doubts, percent, pooling, setting
+from lqf.demo import words
+from lqf.demo.words import percent
+from lqf.reports.rungs import rung_rows
 
 _WIDTH = 80
 
 
 def show(result: dict[str, Any]) -> str:
     """What `lqf demo` prints."""
-    parts = [_heading(result), _errors(result), _suspects(result), _times(result), _next(result)]
+    parts = [_heading(result), _rungs(result), _suspects(result), _times(result), _next(result)]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def _heading(result: dict[str, Any]) -> list[str]:
-    return ["Solar-cell defects", *_wrapped(f"{composition(result)} {setting(result)}")]
+    return ["Solar-cell defects", *_wrapped(f"{words.composition(result)} {words.setting(result)}")]
 
 
-def _errors(result: dict[str, Any]) -> list[str]:
-    rows = [f"  {'':<18}  {'test error':>16}  {'leave-one-out error':>20}  {'level'}"]
-    for key, m in result["models"].items():
-        test = f"{percent(m['test_error'])} ± {100 * m['test_standard_error']:.1f}"
-        loo = f"{percent(m['loo_error'])} ± {100 * m['loo_standard_error']:.1f}"
-        rows.append(f"  {NAMES[key]:<18}  {test:>16}  {loo:>20}  {m['loo_level']}")
-    notes = [pooling(result), agreement(result), comparison(result)]
-    notes += [f"{NAMES[k]}: {m['loo_note']}" for k, m in result["models"].items() if m["loo_note"]]
-    notes.append(f"Certificate of LQF: {result['models']['lqf']['certificate']}.")
-    return [*rows, "", *_wrapped("± is one standard error. " + " ".join(notes), "  ")]
+def _rungs(result: dict[str, Any]) -> list[str]:
+    rows = [f"  {'tried':<20}  {'out of sample':>13}  {'test error':>12}  {'gain':>14}  {'time':>5}"]
+    for r in rung_rows(result["rungs"]):
+        if r["error"] is None and not r["kept"]:
+            rows += _wrapped(f"  {r['name']:<20}  {r['verdict']}", " " * 24, first="")
+            continue
+        out, test = (_error(r[f"{what}error"], r[f"{what}standard_error"]) for what in ("", "test_"))
+        rows.append(f"  {r['name']:<20}  {out:>13}  {test:>12}  {r['gained']:>14}  {r['took']:>5}".rstrip())
+        rows[-1] += "*" if r["kept"] else ""
+    notes = ["* kept.", "± is one standard error; gains are in cross-entropy, out of sample, over the best before."]
+    notes += [words.model(result), words.whole_network(result), words.agreement(result), words.comparison(result)]
+    notes.append(f"Certificate: {result['model']['certificate']}.")
+    return [*rows, "", *_wrapped(" ".join(filter(None, notes)), "  ")]
+
+
+def _error(error: float | None, standard_error: float | None) -> str:
+    return "" if error is None or standard_error is None else f"{percent(error)} ± {100 * standard_error:.1f}"
 
 
 def _suspects(result: dict[str, Any]) -> list[str]:
@@ -45,7 +54,7 @@ def _suspects(result: dict[str, Any]) -> list[str]:
         p = percent(c["loo_probability"], 0)
         rows.append(f"  {c['id']:<22}  {c['kind']:<4}  {c['label']:<10}  {c['annotated']:>9}  {p:>13}")
     what = "The last two columns are probabilities of a defect: the annotators', and the model's without that cell."
-    return [*rows, "", *_wrapped(f"{what} {doubts(result)}", "  ")]
+    return [*rows, "", *_wrapped(f"{what} {words.doubts(result)}", "  ")]
 
 
 def _times(result: dict[str, Any]) -> list[str]:
@@ -61,11 +70,18 @@ def _stages(result: dict[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _next(result: dict[str, Any]) -> list[str]:
-    return [f"Open {result['out']}/index.html", "Next", *(f"  {command}" for command in commands(result))]
+    lines = [f"Open {result['out']}/index.html", "Next", *(f"  {command}" for command in words.commands(result))]
+    further = words.further(result)
+    return lines if further is None else [*lines, f"Climb on, {further[0]}", f"  {further[1]}"]
 
 
-def _wrapped(text: str, indent: str = "") -> list[str]:
+def _wrapped(text: str, indent: str = "", *, first: str | None = None) -> list[str]:
     """Lines that fit; a path is not broken, so that it can be copied."""
     return textwrap.wrap(
-        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text,
+        _WIDTH,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )

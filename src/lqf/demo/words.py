@@ -6,11 +6,10 @@ import math
 import shlex
 from typing import Any
 
+from lqf.fitting.rungs.linear import LQF
+from lqf.reports.rungs import gain_of, last_kept, phrase, which_model
 from lqf.utils import text
-from lqf.utils.text import counted
-
-NAMES = {"head": "closed-form head", "bilinear": "bilinear head", "lqf": "LQF"}
-POOLINGS = {"avg": "average", "bilinear": "bilinear", "both": "average and bilinear"}
+from lqf.utils.text import counted, rough_duration
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -38,42 +37,66 @@ def place(result: dict[str, Any]) -> str:
     return counted(result["threads"], "CPU thread") if result["device"] == "cpu" else f"device {result['device']}"
 
 
+def model(result: dict[str, Any]) -> str:
+    """Which model it is, and what the network's body adds to the head."""
+    return which_model(result["rungs"])
+
+
+def name(result: dict[str, Any]) -> str:
+    """The model, as the beginning of a sentence."""
+    said = phrase(last_kept(result["rungs"]))
+    return f"{said[0].upper()}{said[1:]}"
+
+
+def whole_network(result: dict[str, Any]) -> str:
+    """What LQF has gained, or why it was not tried and what that would take; empty where `model` says it."""
+    rung = _rung(result, LQF)
+    if rung is None:
+        return "LQF, the whole network linearised, was not tried: the time was up before it."
+    if rung["seconds"] is None:
+        return f"LQF, the whole network linearised, was not tried: it {_needs(result, rung)}."
+    if rung["error"] is None:
+        return f"LQF, the whole network linearised, was given up: {rung['why']}."
+    kept = last_kept(result["rungs"])
+    if kept["name"] == LQF or kept["solver"] == "head":
+        return ""
+    end = "and was kept before that" if rung["kept"] else "which does not count"
+    return f"LQF alone, the whole network linearised, gained {gain_of(rung)} over the best model before it, {end}."
+
+
+def _rung(result: dict[str, Any], name: str) -> dict[str, Any] | None:
+    return next((r for r in result["rungs"] if r["name"] == name), None)
+
+
+def _needs(result: dict[str, Any], rung: dict[str, Any]) -> str:
+    if not rung["why"].startswith("needs about"):
+        return str(rung["why"])
+    seconds = rough_duration(rung["predicted_seconds"])
+    return f"needs about {seconds}, and this fit had {rough_duration(result['fit_seconds'])}"
+
+
 def agreement(result: dict[str, Any]) -> str:
-    """How far leave-one-out is from the test, for every model, and how far chance would take it."""
-    gaps = [f"{_gap(m)} for {_the(NAMES[key])}" for key, m in result["models"].items()]
-    full = result["models"]["lqf"]
-    chance = 100 * math.hypot(full["loo_standard_error"], full["test_standard_error"])
+    """How far the error that the fit expected is from the test's, and how far chance would take it."""
+    found = result["model"]
+    gap = 100 * (found["test_error"] - result["error"])
+    chance = 100 * math.hypot(result["error_standard_error"], found["test_standard_error"])
     return (
-        f"Leave-one-out needs the training cells only. It lies {', '.join(gaps[:-1])} and {gaps[-1]}; chance alone "
-        f"moves two such numbers apart by {chance:.1f}."
+        f"From the training cells alone the fit expected {percent(result['error'])} ± "
+        f"{100 * result['error_standard_error']:.1f} on unseen cells ({result['error_note']}). The test says "
+        f"{percent(found['test_error'])} ± {100 * found['test_standard_error']:.1f}: {abs(gap):.1f} points "
+        f"{'above' if gap > 0 else 'below'}; chance alone moves two such numbers apart by {chance:.1f}."
     )
-
-
-def _gap(model: dict[str, Any]) -> str:
-    gap = 100 * (model["loo_error"] - model["test_error"])
-    return f"{abs(gap):.1f} points {'above' if gap > 0 else 'below'} the test error"
-
-
-def _the(name: str) -> str:
-    return name if name == NAMES["lqf"] else f"the {name}"
 
 
 def comparison(result: dict[str, Any]) -> str:
-    """LQF and the head with the same pooling on the same test cells."""
+    """The model and the first head on the same test cells; empty where the model is that head, or was alone tested."""
     repaired, spoilt = result["repaired"], result["spoilt"]
+    first = next(r["name"] for r in result["rungs"] if r["kept"])
+    if repaired is None or first == result["model"]["name"]:
+        return ""
     return (
-        f"Of the test cells, LQF gets {repaired} right that the head with the same pooling gets wrong, and {spoilt} "
-        "wrong that it gets right."
-    )
-
-
-def pooling(result: dict[str, Any]) -> str:
-    """What was chosen, and by what."""
-    tried, kept = result["pooling"]["tried"], result["pooling"]["kept"]
-    losses = " and ".join(f"{t['loss']:.3f} with {POOLINGS[name]} pooling" for name, t in tried.items())
-    return (
-        f"LQF pools by {POOLINGS[kept]} pooling: leave-one-out of the two heads chose it, by a cross-entropy of "
-        f"{losses}."
+        f"Of the test cells, the model gets {repaired} right that the first head gets wrong, and {spoilt} wrong that "
+        "it gets right."
     )
 
 
@@ -89,5 +112,28 @@ def doubts(result: dict[str, Any]) -> str:
 
 def commands(result: dict[str, Any]) -> list[str]:
     """What can be typed next with the demo's own files."""
-    model, test = (shlex.quote(f"{result['out']}/{name}") for name in ("model", "test.csv"))
-    return [f"lqf predict {model} IMAGE.png", f"lqf evaluate {model} {test}"]
+    fitted, test = (_file(result, name) for name in ("model", "test.csv"))
+    return [
+        f"lqf predict {fitted} IMAGE.png",
+        f"lqf evaluate {fitted} {test}",
+        f"lqf report {fitted} --test {test} -o report.html",
+    ]
+
+
+def further(result: dict[str, Any]) -> tuple[str, str] | None:
+    """How far a longer fit climbs and what that takes, and the command for it; None where nothing comes next."""
+    rung = result["next_rung"]
+    if rung is None:
+        return None
+    effort = rung["effort"]
+    top = _rung(result, LQF) if effort == "standard" else rung
+    seconds = None if top is None else top.get("predicted_seconds", rung["seconds"])
+    about = f"up to {LQF if effort == 'standard' else rung['name']}"
+    if seconds is not None:
+        about += f", about {rough_duration(seconds)} more"
+    options = f"--size {result['size']} --seed {result['seed']} --effort {effort}"
+    return about, f"lqf fit {_file(result, 'train.csv')} -o further {options}"
+
+
+def _file(result: dict[str, Any], name: str) -> str:
+    return shlex.quote(f"{result['out']}/{name}")

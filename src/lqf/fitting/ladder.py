@@ -340,7 +340,7 @@ class _Climb:
         report = replace(
             model.report,
             effort=self.plan.effort,
-            rungs=tuple(t.to_dict() for t in (*self.tried, *(self._left() if not last else ()))),
+            rungs=tuple(t.to_dict() for t in (*self.tried, *self._left("the time was up" if last else "not yet"))),
             error=None if whole is None else whole.error,
             error_standard_error=None if whole is None else whole.standard_error,
             error_note=None if whole is None else whole.note,
@@ -369,17 +369,18 @@ class _Climb:
                 found |= {tried.name: tried.outputs, **tried.alternatives}
         return found
 
-    def _left(self) -> list[Tried]:
+    def _left(self, why: str) -> list[Tried]:
         done = {t.name for t in self.tried}
-        return [Tried(r.name, r.seconds(self.ground), why="not yet") for r in self.plan.rungs if r.name not in done]
+        return [Tried(r.name, r.seconds(self.ground), why=why) for r in self.plan.rungs if r.name not in done]
 
     def _next(self) -> dict[str, Any] | None:
         """The first rung that was left out for want of time, or that is beyond the effort."""
-        for tried in self.tried:
-            if tried.outputs is None and tried.why.startswith(("needs about", "the time")):
-                return {"name": tried.name, "seconds": round(tried.predicted, 1), "effort": self.plan.effort}
-        for rung in self.plan.further:
-            return {"name": rung.name, "seconds": round(rung.seconds(self.ground), 1), "effort": rung.effort}
+        unknown = [t for t in self.tried if t.outputs is None]
+        late = {t.name: t.predicted for t in unknown if t.why.startswith(("needs about", "the time"))}
+        for rung in (*self.plan.rungs, *self.plan.further):
+            if rung.name in late or rung in self.plan.further:
+                seconds = late.get(rung.name, rung.seconds(self.ground))
+                return {"name": rung.name, "seconds": round(seconds, 1), "effort": rung.effort}
         return None
 
 

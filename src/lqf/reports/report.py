@@ -52,6 +52,9 @@ class Parts:
         shift = self.shift
         return {
             "n": self.fitted.report.n,
+            "error": self.fitted.report.error,
+            "error_standard_error": self.fitted.report.error_standard_error,
+            "error_note": self.fitted.report.error_note,
             "loo_error": self.loo.error,
             "loo_level": self.loo.level,
             "contradicted": len(self.audit.contradicted),

@@ -218,12 +218,12 @@ def ways_back(factors: tuple[Factor, ...], passes: int) -> float:
     """The ways back of all passes, in units of a whole one: to the first layer of a group of late ones it is short."""
     work = [f.groups * f.o * f.p * f.positions for f in factors]
     sizes = [f.groups * f.o * f.p for f in factors]
-    ends = list(itertools.accumulate(sizes))  # weights up to and including each layer
-    total = 0.0
-    for k in range(passes):
-        first = next((i for i, end in enumerate(ends) if end > k * sum(sizes) / passes), 0)
-        total += sum(work[first:]) / sum(work) if work else 1.0
-    return total
+    if not work:
+        return float(passes)
+    ends = itertools.accumulate(sizes)  # weights up to and including each layer
+    begun = [0, *(-(-end * passes // sum(sizes)) for end in ends)]  # passes whose group begins up to each layer
+    back = list(itertools.accumulate(reversed(work)))[::-1]  # from the last layer to each
+    return sum((after - before) * w for before, after, w in zip(begun, begun[1:], back, strict=False)) / back[0]
 
 
 def rows_kept(n: int, batch: int, rates: Rates, memory: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,8 +95,19 @@ def _explanation(query: int, samples: Samples, n_train: int) -> Explanation:
     return Explanation(samples.ids[query], query, label, 0.93, {label: 0.93}, label, push, push[:1])
 
 
-def page(n: int, classes: tuple[str, ...], *, n_test: int = 0, name: str = "synthetic", copies: int = 3) -> str:
-    """A report on n training images; with n_test, on a test set from another distribution."""
+def page(
+    n: int,
+    classes: tuple[str, ...],
+    *,
+    n_test: int = 0,
+    name: str = "synthetic",
+    copies: int = 3,
+    fit: Mapping[str, Any] | None = None,
+) -> str:
+    """A report on n training images; with n_test, on a test set from another distribution.
+
+    ``fit``: other values of the fit's report.
+    """
     rng, train = np.random.default_rng(0), _samples(n, classes, "train")
     outputs = _outputs(train.labels, len(classes), 2.5, rng)
     labels = torch.tensor(train.labels)
@@ -102,7 +115,7 @@ def page(n: int, classes: tuple[str, ...], *, n_test: int = 0, name: str = "synt
     table = TrainingTable(train.ids, train.labels, train.weights, None, tuple(map(str, range(n))))
     fitted = FittedModel(
         None, Preprocess(size=96), classes, 15.0, 0.0, torch.zeros(1, 1), torch.zeros(1, 1), "all", torch.zeros(0),
-        1.0, table, loo, _report(n, classes, loo), Settings(),
+        1.0, table, loo, replace(_report(n, classes, loo), **fit or {}), Settings(),
     )  # fmt: skip  # type: ignore[arg-type]
     audit = Audit(
         suspects=suspects(fitted, loo),

@@ -13,8 +13,17 @@ from lqf.reports.html import words
 from lqf.reports.html.environment import breakable, number, percent, precise, render
 from lqf.reports.shift import Shift
 from reports.html.synthetic import page
+from stacks import kept_head, left_out
 
 NAMES = {2: ("NORMAL", "PNEUMONIA"), 12: tuple(f"{k:03d}.Some_Bird_{k}" for k in range(12))}
+CLIMB = {
+    "effort": "standard",
+    "rungs": kept_head(),
+    "error": 0.153,
+    "error_standard_error": 0.018,
+    "error_note": "all choices made again without each of 5 folds",
+    "next_rung": {"name": "LQF", "seconds": 267.0, "effort": "standard"},
+}
 CASES = {
     "10 samples of 2 classes": (10, NAMES[2], 0),
     "10 samples with a test set": (10, NAMES[2], 6),
@@ -46,6 +55,43 @@ def test_sections_follow_what_is_known():
         assert said in full
     for said in ("reached the tolerance", "1.3e-02", "kept", "bilinear", "crossfit", "3,400,000"):
         assert said.lower() in full.lower()
+
+
+def test_what_was_tried_gained_and_cost_is_on_the_page():
+    text = re.sub(r"\s+", " ", Reader(page(60, NAMES[2], fit=CLIMB)).text.replace("\u202f", " "))
+    for said in ("expected error", "15.3 %", "on unseen images, ± 1.8; all choices made again without each of 5 folds"):
+        assert said in text
+    for said in ("head, 8 views", "14.8 %", "0.387", "+0.007 ± 0.012", "−0.005 ± 0.012", "4 s"):
+        assert said in text
+    for said in (
+        "not kept: gains nothing",
+        "not tried: needs about 4 min",
+        "The model is the closed-form head in 8 views",
+    ):
+        assert said in text
+    assert "so the head was kept: last stage (−0.005 ± 0.012) gains nothing." in text
+    assert (
+        "Next would come LQF, the whole network linearised, about 4 min. lqf fit --effort standard --resume goes on"
+        in text
+    )
+
+
+def test_one_model_that_was_named_has_nothing_tried():
+    html = page(60, NAMES[2])
+    assert "What was tried" not in html
+    assert "#tried" not in html
+    assert "expected error" not in html
+
+
+def test_many_rungs_of_odd_kinds_are_shown_as_they_are():
+    rungs = [*kept_head(), left_out("LQF, moved", '<script>alert("x")</script>'), left_out("stack", "not yet")]
+    rungs[0] |= {"error": None, "loss": None}  # one image per class: nothing to judge it by
+    rungs[3] |= {"error": None, "loss": None, "gain": None, "why": "the time was up"}
+    html = page(24, NAMES[2], fit=CLIMB | {"rungs": tuple(rungs), "error": None, "next_rung": None})
+    assert "<script" not in html
+    text = Reader(html).text
+    for said in ("given up: the time was up", "not tried yet", "not known to add anything: last stage was given up"):
+        assert said in text
 
 
 @pytest.mark.parametrize(("views", "advised"), [("none", True), ("flip", True), ("five", False), ("resized", False)])

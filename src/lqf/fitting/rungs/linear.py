@@ -36,6 +36,8 @@ from lqf.utils.text import rough_duration
 
 LAST_STAGE, LQF, LQF_CROPS = "last stage", "LQF", "LQF, 8 views"
 """Names of the rungs."""
+FINISHING = 0.3
+"""Share of a rung's time for the solution with all samples, after the refits."""
 CONTINUED_PRODUCTS = 2
 """Of a refit that begins with the body of the same fold in fewer views."""
 
@@ -113,6 +115,7 @@ class LinearRung:
             head,
             linear=linear,
             strengths=base.strengths,
+            to_finish=FINISHING * self._seconds(ground, len(head.features)),
         )
 
     def _base(self, ground: Ground) -> Attempt | None:

@@ -64,6 +64,7 @@ class Attempt:
         alternatives: outputs of what was tried on the way and not taken, by name.
         linear: for the next linear rung; None for heads and stacks.
         strengths: ridge strength of the head without each fold.
+        to_finish: predicted seconds of that.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Attempt:
     alternatives: Mapping[str, Tensor] = field(default_factory=dict)
     linear: Linear | None = None
     strengths: tuple[float, ...] = ()
+    to_finish: float = 0.0
 
     def release(self) -> None:
         """Give up what was recorded for its passes; where it is finished later, it is made again."""

@@ -27,8 +27,7 @@ class StackRung:
     kind: str = "stack"
 
     def seconds(self, ground: Ground) -> float:
-        unfinished = [a for name, a in ground.attempts.items() if name not in ground.models and a.linear is not None]
-        return 1.0 + sum(0.3 * ground.pace.seconds("linear", len(a.head.features)) for a in unfinished if a.head)
+        return 1.0 + sum(a.to_finish for name, a in ground.attempts.items() if name not in ground.models)
 
     def attempt(self, ground: Ground) -> Attempt:
         if ground.data.alone or len(ground.attempts) < 2:

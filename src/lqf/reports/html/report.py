@@ -16,13 +16,14 @@ from lqf.analysis.audit.informative import ends_of_classes
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
-from lqf.fitting import Model
+from lqf.fitting import Model, Stack
 from lqf.fitting.report import FitReport
 from lqf.reports.evaluation import Tested
 from lqf.reports.explanation import Explanation
 from lqf.reports.html import plots, tables, words
-from lqf.reports.html.environment import number, percent, render
+from lqf.reports.html.environment import number, percent, render, sentence
 from lqf.reports.html.gallery import Gallery
+from lqf.reports.rungs import members, rung_rows, unknowns
 from lqf.reports.shift import Shift
 
 MOST_SUSPECTS, MOST_PAIRS, MOST_CLASSES, EACH = 24, 9, 8, 4
@@ -69,6 +70,7 @@ def report_page(
         figures=_figures(fit, loo, audit, result),
         calibration=calibration,
         calibration_sets=sets,
+        rungs=rung_rows(fit.rungs),
         matrices=_matrices(classes, (labels, guessed), test),
         pairs=tables.confused_pairs(classes, *judged),
         class_table=tables.class_table(classes, out, result),
@@ -85,7 +87,10 @@ def report_page(
         words={
             "lead": words.lead(fit),
             "warning": words.warning(fit, loo.error, result, shift),
-            "errors": words.errors(loo.error, fit.n, loo.level, loo.note, result),
+            "tried": words.tried(fit),
+            "further": words.further(fit),
+            "judged": words.judged(),
+            "errors": words.whole_choice(fit) + words.errors(loo.error, fit.n, loo.level, loo.note, result),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),
             "labels": words.labels(audit),
@@ -103,11 +108,14 @@ def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any
     if test is not None:
         of = f"{test['n']:,} test images"
         figures.append({"name": "test error", "value": percent(test["error"]), "note": of})
-    exact = {"exact": "exact", "solved": "solved", "estimated": "estimated"}[loo.level]
+    if fit.error is not None and fit.error_standard_error is not None:
+        note = f"on unseen images, ± {words.points(fit.error_standard_error)}; {fit.error_note}"
+        figures.append({"name": "expected error", "value": percent(fit.error), "note": note})
+    solver = "of the main member" if fit.solver == "stack" else f"solver {fit.solver}"
     figures += [
-        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {exact}"},
+        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {loo.level}"},
         {"name": "contradicted labels", "value": f"{len(audit.contradicted):,}", "note": "by leave-one-out"},
-        {"name": "relative residual", "value": number(fit.relative_residual), "note": f"solver {fit.solver}"},
+        {"name": "relative residual", "value": number(fit.relative_residual), "note": solver},
     ]
     return figures
 
@@ -250,8 +258,7 @@ def _decays(choices: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _certificate(fit: FitReport) -> str:
-    text: str = fit.certificate
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+    return sentence(f"of the main member: {fit.certificate}" if fit.solver == "stack" else fit.certificate)
 
 
 def _facts(fitted: Model) -> list[dict[str, str]]:
@@ -259,17 +266,23 @@ def _facts(fitted: Model) -> list[dict[str, str]]:
     decay = number(fit.weight_decay)
     if fit.body_weight_decay not in (None, fit.weight_decay):
         decay = f"{decay} (head), {number(fit.body_weight_decay)} (body)"
+    stacked, of_main = ("", "") if not isinstance(fitted, Stack) else (_members(fitted), " of the main member")
     pairs = {
-        "solver": fit.plan,
-        "unknowns": f"{fit.unknowns:,}",
-        "linearisation point": fit.point or "none (the head alone)",
-        "weight decay": decay,
-        "input": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
+        "members": stacked,
+        f"solver{of_main}": fit.plan,
+        "unknowns": f"{unknowns(fitted):,}",
+        f"linearisation point{of_main}": fit.point or "none (the head alone)",
+        f"weight decay{of_main}": decay,
+        f"input{of_main}": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
         + (f", {fitted.preprocess.n_views} views" if fitted.preprocess.n_views > 1 else ""),
         "skipped images": f"{len(fit.skipped):,}" if fit.skipped else "",
         "time": f"{fit.seconds:.1f} s on {fit.device}",
     }
     return [{"name": name, "value": value} for name, value in pairs.items() if value]
+
+
+def _members(stack: Stack) -> str:
+    return members(dict(zip(stack.names, stack.shares, strict=True)))
 
 
 def _notes(audit: Audit) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from lqf.analysis.audit.audit import Audit
 from lqf.evaluation.metrics import standard_error
 from lqf.fitting.report import FitReport
+from lqf.reports import rungs
 from lqf.reports.html.environment import percent
 from lqf.reports.shift import Shift
 from lqf.utils.text import counted
@@ -17,11 +18,47 @@ FAR = 0.02
 """A difference of errors that matters, if it is also more than chance."""
 
 
+POOLINGS = {"avg": "average pooling", "bilinear": "bilinear pooling", "both": "average and bilinear pooling"}
+
+
 def lead(fit: FitReport) -> str:
     """What was fitted on what."""
-    pooling = {"avg": "average pooling", "bilinear": "bilinear pooling"}.get(fit.pooling, "its own pooling")
-    images, classes = counted(fit.n, "image"), counted(len(fit.classes), "class")
-    return f"{fit.backbone} with {pooling}, fitted to {images} of {classes} by solving one convex quadratic problem."
+    pooling, images = POOLINGS.get(fit.pooling, "its own pooling"), counted(fit.n, "image")
+    if fit.images_given is not None:
+        images += f" (of {fit.images_given:,}: the time limit)"
+    data = f"fitted to {images} of {counted(len(fit.classes), 'class')}"
+    if fit.solver == "stack":
+        return f"A stack of models of {fit.backbone}, each {data} by solving one convex quadratic problem."
+    return f"{fit.backbone} with {pooling}, {data} by solving one convex quadratic problem."
+
+
+def tried(fit: FitReport) -> str:
+    """Which model it is, what the network's body adds, and what would come next."""
+    return " ".join(filter(None, [rungs.which_model(fit.rungs), rungs.next_up(fit.next_rung)])) if fit.rungs else ""
+
+
+def further(fit: FitReport) -> str:
+    """The option with which a fit goes on; empty where nothing comes next."""
+    return "" if fit.next_rung is None else f"lqf fit --effort {fit.next_rung['effort']} --resume"
+
+
+def judged() -> str:
+    """By what a rung is kept."""
+    return (
+        "Every model was judged by what it says about training images that it was fitted without, on folds that all "
+        "share. Its gain is in cross-entropy over the best model before it, image by image, ± one standard error; it "
+        "is kept where it gains. The time includes the judging."
+    )
+
+
+def whole_choice(fit: FitReport) -> str:
+    """The error on unseen images of all that a fit does, its choices included."""
+    if fit.error is None or fit.error_standard_error is None:
+        return ""
+    return (
+        f"On unseen images {percent(fit.error)} ± {points(fit.error_standard_error)} are to be expected: "
+        f"{fit.error_note}, so that nothing was chosen by what it is measured on. "
+    )
 
 
 def errors(loo: float, n: int, level: str, note: str, test: Mapping[str, Any] | None) -> str:
