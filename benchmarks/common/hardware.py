@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,10 @@ from lqf.runtime.hardware import hardware as machine
 RESULTS = Path(__file__).parents[1] / "results"
 SMALL = RESULTS.with_name("small")
 """Where the small runs write; git ignores it."""
+
+
+_MEAN = re.compile(r'\{\s+"mean": (\S+),\s+"standard_error": (\S+)\s+\}')
+"""A mean and its standard error, which share a line."""
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
@@ -30,5 +35,6 @@ def write(name: str, result: dict[str, Any], out: Path | None = None) -> Path:
     """Write a result as JSON to the folder ``out``; default: benchmarks/results."""
     path = (out or RESULTS) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    text = json.dumps(result, indent=1)
+    path.write_text(_MEAN.sub(r'{"mean": \1, "standard_error": \2}', text) + "\n")
     return path

@@ -82,10 +82,19 @@ def test_weights_count_and_unknown_samples_do_not() -> None:
 
 def test_a_gain_counts_from_half_a_percent_of_the_loss_on() -> None:
     before = 1 + torch.rand(N, dtype=torch.float64)
-    assert not gain(before, before, torch.ones(N)).counts
-    assert not gain(before, 0.996 * before, torch.ones(N)).counts
-    assert gain(before, 0.994 * before, torch.ones(N)).counts
-    assert not gain(before, 1.1 * before, torch.ones(N)).counts
+    assert not gain(before, before, torch.ones(N)).counts()
+    assert not gain(before, 0.996 * before, torch.ones(N)).counts()
+    assert gain(before, 0.994 * before, torch.ones(N)).counts()
+    assert not gain(before, 1.1 * before, torch.ones(N)).counts()
+
+
+def test_what_experience_speaks_for_may_seem_worse_within_the_noise() -> None:
+    before = 1 + torch.rand(N, dtype=torch.float64)
+    noise = torch.randn(N, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    noise = (noise - noise.mean()) / noise.std() * math.sqrt(N)  # a standard error of one
+    for worse, doubt, counts in ((0.5, 0.0, False), (0.5, 1.0, True), (1.5, 1.0, False), (1.5, 2.0, True)):
+        assert gain(before, before + noise + worse, torch.ones(N)).counts(doubt) == counts
+    assert not gain(before * torch.nan, before, torch.ones(N)).counts(1.0)  # nothing is known
 
 
 def test_one_sample_has_no_standard_error() -> None:

@@ -22,7 +22,7 @@ from lqf.runtime.deadline import OutOfTime
 from recorder import Recorder
 
 X, Y = data(30)
-NAMES = ["head", "head, mirror images", "LQF"]
+NAMES = ["head", "head, mirror images", "head, 8 views", "LQF"]
 
 
 def climbed(effort: str = "standard", progress: Recorder | None = None, **params: Any) -> LQFClassifier:

@@ -3,7 +3,9 @@
 `fit_temperature` is the best fit: it compares candidates. `calibrate` is for predictions. Where few samples are left
 out and nearly all of them come out right, the best fit is next to certain of everything; so one more sample is
 assumed, as hard as the others on average, that is taken for the runner-up of its own class (Laplace's rule of
-succession: n right answers out of n are not a certainty).
+succession: n right answers out of n are not a certainty). With 24 images that takes the mean cross-entropy on test
+images from 1.32 to 1.10, most of it in a few of the tasks, and the calibration error from 13 to 11 %; with 48 images it
+changes little, with 400 next to nothing (`benchmarks/results/honest_error-*.json`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from lqf.linear.targets import logits
 _GRID = 10 ** torch.linspace(-2.5, 1.5, 81, dtype=torch.float64)
 _STEP = 8
 MISTAKES = 1.0
-"""Samples that `calibrate` assumes to be mistaken, in addition to those that are."""
+"""Samples that `calibrate` assumes to be mistaken, in addition to those that are; half a one and two were no better on
+training images held out (likewise)."""
 
 
 def log_loss(outputs: Tensor, labels: Tensor, beta: float, weights: Tensor | None = None) -> float:

@@ -29,11 +29,15 @@ class Gain:
     standard_error: float
     before: float = 0.0
 
-    @property
-    def counts(self) -> bool:
-        """Whether it is enough to prefer the model. Expected gains count, not certain ones: a threshold of a standard
-        error would leave most of what more views gain with few images (`benchmarks/results/honest_error-*.json`).
+    def counts(self, doubt: float = 0.0) -> bool:
+        """Whether it is enough to prefer the model: an expected gain of `LEAST_GAIN`, not a certain one.
+
+        ``doubt``: so many standard errors by which a model may seem worse and is preferred all the same, where
+        experience speaks for it. With 24 to 96 images a threshold of one standard error gives away a third of what more
+        views gain, and a doubt of one gains a quarter more than none (`benchmarks/results/honest_error-*.json`).
         """
+        if doubt > 0 and math.isfinite(self.standard_error):
+            return self.mean > -doubt * self.standard_error
         return self.mean > LEAST_GAIN * self.before
 
     def __str__(self) -> str:

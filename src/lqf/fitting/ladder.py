@@ -3,8 +3,8 @@
     head -> mirror images -> eight views -> last stage -> LQF -> LQF in eight views -> moved -> stack
 
 Every rung is a complete model, judged by the cross-entropy of its out-of-sample outputs on folds that all rungs share,
-paired with the best model so far, and kept where it gains. After each that is kept the model is handed to the caller,
-who may save it: whatever happens later, it stands.
+paired with the best model so far, and kept where it gains; more views, which nearly always help, unless they seem
+worse. After each that is kept the model is handed to the caller, who may save it: whatever happens later, it stands.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ class _Climb:
         ground = self.ground = self.ground.with_attempt(attempt)
         before = ground.attempts[ground.best] if ground.best else None
         gain = None if before is None else ground.gain(attempt.outputs, before.outputs)
-        gains = self.context.world.first(lambda: gain is None or gain.counts)
+        gains = self.context.world.first(lambda: gain is None or gain.counts(attempt.doubt))
         if gains:
             model = self._finished(rung, attempt)
             self.ground = self.ground.with_model(rung.name, model)
@@ -356,7 +356,8 @@ class _Climb:
             return None
         candidates, heads = self._outputs(), 1 + sum(len(t.alternatives) for t in self.tried)
         weights, folds = torch.tensor(data.images.samples.weights), data.folds[:: data.n_views]
-        outputs = choice_outputs(candidates, heads, self.ground.losses, weights, folds)
+        doubts = {name: attempt.doubt for name, attempt in self.ground.attempts.items()}
+        outputs = choice_outputs(candidates, heads, self.ground.losses, weights, folds, doubts)
         outputs = outputs.masked_fill(data.single[:, None], torch.nan)
         note = f"all choices made again without each of {len(folds.unique())} folds"
         return LeaveOneOut(outputs, "estimated", note, labels=data.labels, weights=weights)

@@ -20,7 +20,9 @@ from lqf.evaluation.paired import gain
 Losses = Callable[[Tensor], Tensor]
 
 
-def chosen(losses: Sequence[Tensor], heads: int, weights: Tensor, among: Tensor) -> int:
+def chosen(
+    losses: Sequence[Tensor], heads: int, weights: Tensor, among: Tensor, doubts: Sequence[float] | None = None
+) -> int:
     """Number of the candidate that is kept, judged by the samples ``among`` (N,) alone.
 
     Args:
@@ -28,16 +30,23 @@ def chosen(losses: Sequence[Tensor], heads: int, weights: Tensor, among: Tensor)
         heads: so many of the first are alternatives to each other, of which the best is taken.
         weights: (N,).
         among: (N,) bool.
+        doubts: of every candidate (`lqf.evaluation.paired.Gain.counts`); default: none.
     """
+    doubts = doubts or [0.0] * len(losses)
     best = min(range(heads), key=lambda i: _mean(losses[i], weights, among))
     for i in range(heads, len(losses)):
-        if gain(losses[best][among], losses[i][among], weights[among]).counts:
+        if gain(losses[best][among], losses[i][among], weights[among]).counts(doubts[i]):
             best = i
     return best
 
 
 def choice_outputs(
-    candidates: Mapping[str, Tensor], heads: int, losses: Losses, weights: Tensor, folds: Tensor
+    candidates: Mapping[str, Tensor],
+    heads: int,
+    losses: Losses,
+    weights: Tensor,
+    folds: Tensor,
+    doubts: Mapping[str, float] | None = None,
 ) -> Tensor:
     """(N, C) outputs of every sample by the model that is chosen without its fold; NaN where that does not know it.
 
@@ -47,13 +56,15 @@ def choice_outputs(
         losses: outputs -> (N,) losses.
         weights: (N,).
         folds: (N,).
+        doubts: by name, where there are any.
     """
     outputs = list(candidates.values())
     found = [losses(o) for o in outputs]
+    doubted = [(doubts or {}).get(name, 0.0) for name in candidates]
     out = torch.full_like(outputs[0], torch.nan)
     for k in folds.unique().tolist():
         here = folds == k
-        out[here] = outputs[chosen(found, heads, weights, ~here)][here]
+        out[here] = outputs[chosen(found, heads, weights, ~here, doubted)][here]
     return out
 
 

@@ -98,8 +98,6 @@ def make_plan(ground: Ground) -> Plan:
     fits = left is None or sum(r.seconds(ground) for r in (*heads[:2], whole)) <= left
     last = None if fits or effort == "quick" else last_stage(ground)
     every = [*heads, *([last] if last is not None else []), *linear]
-    if effort == "standard" and fits:
-        every.remove(heads[2])  # a stepping stone where LQF is out of reach
     rungs = tuple(r for r in every if EFFORTS.index(r.effort) <= EFFORTS.index(effort))
     further = tuple(r for r in every if r not in rungs)
     seconds = {r.name: r.seconds(ground) for r in every}

@@ -65,6 +65,7 @@ class Attempt:
         linear: for the next linear rung; None for heads and stacks.
         strengths: ridge strength of the head without each fold.
         to_finish: predicted seconds of that.
+        doubt: benefit of it when it is judged (`lqf.evaluation.paired.Gain.counts`).
     """
 
     name: str
@@ -76,6 +77,7 @@ class Attempt:
     linear: Linear | None = None
     strengths: tuple[float, ...] = ()
     to_finish: float = 0.0
+    doubt: float = 0.0
 
     def release(self) -> None:
         """Give up what was recorded for its passes; where it is finished later, it is made again."""
@@ -129,7 +131,10 @@ class Ground:
 
     def gains(self, name: str, over: str) -> bool:
         """Whether one attempt is better out of sample than another; not, where it was not made."""
-        return name in self.attempts and self.gain(self.attempts[name].outputs, self.attempts[over].outputs).counts
+        if name not in self.attempts:
+            return False
+        one, other = self.attempts[name], self.attempts[over]
+        return self.gain(one.outputs, other.outputs).counts(one.doubt)
 
     def gain(self, outputs: Tensor, over: Tensor) -> Gain:
         """Of out-of-sample outputs over others, paired."""
