@@ -69,8 +69,8 @@ class LinearRung:
         if self.many_views:
             views = view_count(ground.attempts[CROPS].about["views"] if CROPS in ground.attempts else MANY_VIEWS)
         else:
-            base = self._base(ground)
-            views = base.head.data.n_views if base and base.head else 2
+            bases = self._bases(ground)
+            views = bases[0].head.data.n_views if bases and bases[0].head else 2
         return self._seconds(ground, len(ground.data) * views)
 
     def _seconds(self, ground: Ground, rows: int) -> float:
@@ -84,11 +84,24 @@ class LinearRung:
     def attempt(self, ground: Ground) -> Attempt:
         if ground.data.alone:
             raise NotNow("cannot be judged with one image per class")
-        base = self._base(ground)
-        head = base.head if base else None
-        if base is None or head is None:
+        if self.name == LAST_STAGE and LQF in ground.attempts:
+            raise NotNow("is a part of LQF, which was tried")
+        bases = self._bases(ground)
+        if not bases:
             why_not(ground)
             raise NotNow("is for images whose crops help the head")
+        for base in bases[:-1]:
+            try:
+                return self._on(base, ground)
+            except NotNow as reason:
+                if reason.seconds is None:
+                    raise
+        return self._on(bases[-1], ground)
+
+    def _on(self, base: Attempt, ground: Ground) -> Attempt:
+        """Standing on a head; `NotNow` where that takes too long."""
+        head = base.head
+        assert head is not None
         state = ground.state if ground.state and ground.state.at.get("rung") == self.name else None
         bodies: tuple[torch.Tensor, ...]
         if state is not None:
@@ -118,26 +131,25 @@ class LinearRung:
             to_finish=FINISHING * self._seconds(ground, len(head.features)),
         )
 
-    def _base(self, ground: Ground) -> Attempt | None:
-        """The head to stand on: in all views for the last stage, in one or two for the whole network."""
+    def _bases(self, ground: Ground) -> list[Attempt]:
+        """Heads to stand on, the first of which there is time for: for the last stage the best, or those in fewer
+        views; for the whole network one in one or two views, or in all where it goes on from these.
+        """
         if self.many_views:
-            gained = ground.best_head == CROPS
-            return ground.attempts[CROPS] if gained and LQF in ground.attempts else None
+            return [ground.attempts[CROPS]] if ground.best_head == CROPS and LQF in ground.attempts else []
         if HEAD not in ground.attempts:
-            return None
+            return []
         if self.name == LAST_STAGE:
             return self._affordable(ground)
-        return ground.attempts[MIRRORED if ground.gains(MIRRORED, over=HEAD) else HEAD]
+        return [ground.attempts[MIRRORED if ground.gains(MIRRORED, over=HEAD) else HEAD]]
 
-    def _affordable(self, ground: Ground) -> Attempt:
-        """The best head, or one in fewer views where it takes too long with all of them."""
-        found = [ground.attempts[n] for n in (ground.best_head, MIRRORED, HEAD) if n in ground.attempts]
+    def _affordable(self, ground: Ground) -> list[Attempt]:
+        """The best head and those in fewer views, from the first on for which the predicted time suffices."""
+        found = [ground.attempts[n] for n in dict.fromkeys((ground.best_head, MIRRORED, HEAD)) if n in ground.attempts]
         alone = ground.context.world.size == 1  # many processes must find the same
         left = ground.context.deadline.left() if alone else math.inf
-        for attempt in found:
-            if attempt.head and self._seconds(ground, len(attempt.head.features)) <= left:
-                return attempt
-        return found[-1]
+        fit = [a for a in found if a.head and self._seconds(ground, len(a.head.features)) <= left]
+        return found[found.index(fit[0]) :] if fit else found[-1:]
 
     def _posed(self, head: HeadFit, ground: Ground) -> tuple[TrainingProblem, float]:
         """With strengths chosen in one view (as many rows as samples; the views of an image weigh as one), and the unit

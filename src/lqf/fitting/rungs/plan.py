@@ -55,13 +55,16 @@ class Plan:
         """For people, before it starts; ``done``: rungs that an earlier climb has tried."""
         within = "" if self.limit is None else f", {rough_duration(self.limit)} left"
         yield f"Plan (effort {self.effort}{within}):"
-        total, width = 0.0, max(len(rung.name) for rung in self.rungs)
-        for rung in (r for r in self.rungs if r.name not in done):
-            total += self.seconds[rung.name]
-            late = self.limit is not None and total > self.limit and rung.name != HEAD
-            total -= self.seconds[rung.name] if late else 0.0
-            about = f"  {rung.name.ljust(width)}  about {_about(self.seconds[rung.name])}"
-            yield f"{about}, if time is left" if late else about
+        total, width, names = 0.0, max(len(rung.name) for rung in self.rungs), [rung.name for rung in self.rungs]
+        instead = LAST_STAGE in names and names.index(LAST_STAGE) > names.index(LQF)
+        for name in (n for n in names if n not in done):
+            seconds, when = self.seconds[name], ""
+            if name == LAST_STAGE and instead:
+                when = ", if LQF takes too long"
+            elif self.limit is not None and total + seconds > self.limit and name != HEAD:
+                when = ", if time is left"
+            total += 0.0 if when else seconds
+            yield f"  {name.ljust(width)}  about {_about(seconds)}{when}"
 
 
 def _about(seconds: float) -> str:
@@ -96,12 +99,13 @@ def make_plan(ground: Ground) -> Plan:
         StackRung(),
     ]
     fits = left is None or sum(r.seconds(ground) for r in (*heads[:2], whole)) <= left
-    last = None if fits or effort == "quick" else last_stage(ground)
-    every = [*heads, *([last] if last is not None else []), *linear]
+    last = None if left is None or effort == "quick" else last_stage(ground)
+    before, after = ([], [last]) if fits else ([last], [])  # after LQF: where that takes longer than it seemed to
+    every = [r for r in (*heads, *before, linear[0], *after, *linear[1:]) if r is not None]
     rungs = tuple(r for r in every if EFFORTS.index(r.effort) <= EFFORTS.index(effort))
     further = tuple(r for r in every if r not in rungs)
     seconds = {r.name: r.seconds(ground) for r in every}
-    stage = context.settings.linearize if last is None else last.stage
+    stage = context.settings.linearize if last is None or fits else last.stage
     return Plan(rungs, further, effort, seconds, stage, left)
 
 

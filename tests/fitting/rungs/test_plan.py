@@ -1,0 +1,82 @@
+"""Which rungs are planned, in which order, and how the plan is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fits import classifier, convnet, pictures
+from lqf.fitting import pose
+from lqf.fitting.rungs.linear import LinearRung
+from lqf.fitting.rungs.pace import Pace
+from recorder import Recorder
+
+COMMON: dict[str, Any] = {"backbone": convnet(), "solver": "auto", "size": 8, "pooling": "avg"}
+
+
+def paced(monkeypatch: pytest.MonkeyPatch, row: float) -> None:
+    monkeypatch.setattr(Pace, "measure", classmethod(lambda cls, *args: cls(row, 1e12, "cpu")))
+
+
+def said(**params: Any) -> tuple[list[str], dict[str, Any]]:
+    """The lines of the plan, and the rungs of the report."""
+    seen = Recorder()
+    model = classifier(**COMMON, **params).fit(*pictures(30), progress=seen)
+    lines = [line.strip() for line in seen.said[1:] if line.startswith("  ")]
+    return lines, {r["name"]: r for r in model.report_["rungs"]}
+
+
+def test_where_lqf_takes_too_long_its_last_stage_comes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced(monkeypatch, row=0.1)  # LQF: 150 passes of 60 rows
+    lines, rungs = said(time_limit=100)
+    assert [line.partition("  ")[0] for line in lines[3:5]] == ["last stage", "LQF"]
+    assert lines[4].endswith(", if time is left")
+    assert rungs["last stage"]["stage"] == "deep"
+    assert rungs["last stage"]["seconds"] is not None
+    assert rungs["LQF"]["seconds"] is None
+
+
+def test_where_there_is_time_the_last_stage_stands_in_for_an_lqf_that_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paced(monkeypatch, row=1e-4)
+    lines, rungs = said(time_limit=100)
+    assert [line.partition("  ")[0] for line in lines[3:5]] == ["LQF", "last stage"]
+    assert lines[4].endswith(", if LQF takes too long")
+    assert rungs["LQF"]["seconds"] is not None
+    assert rungs["last stage"]["why"] == "is a part of LQF, which was tried"
+    make = pose.plan
+
+    def slow(problem: Any, *args: Any, **options: Any) -> pose.Plan:
+        found = make(problem, *args, **options)
+        whole = problem.model.body.size > 100
+        return pose.Plan(**{**found.__dict__, "seconds": 1e4}) if whole else found
+
+    monkeypatch.setattr(pose, "plan", slow)
+    _, rungs = said(time_limit=100)
+    assert rungs["LQF"]["why"].startswith("needs about 167 min")
+    assert rungs["last stage"]["seconds"] is not None
+
+
+def test_a_last_stage_that_takes_too_long_in_all_views_is_tried_in_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    paced(monkeypatch, row=0.02)
+    make = pose.plan
+
+    def slow(problem: Any, *args: Any, **options: Any) -> pose.Plan:
+        found = make(problem, *args, **options)
+        return pose.Plan(**{**found.__dict__, "seconds": 1e4 if len(problem.targets) > 60 else 0.1})
+
+    monkeypatch.setattr(pose, "plan", slow)
+    monkeypatch.setattr("lqf.evaluation.paired.LEAST_GAIN", -10.0)
+    monkeypatch.setattr("lqf.fitting.rungs.heads.DOUBT", 1e3)
+    _, rungs = said(time_limit=100)
+    assert rungs["head, 8 views"]["kept"]
+    assert rungs["last stage"]["views"] == "flip"
+
+
+def test_without_a_limit_there_is_no_last_stage() -> None:
+    lines, rungs = said(effort="standard")
+    assert "last stage" not in rungs
+    assert [line.partition("  ")[0] for line in lines] == list(rungs)
+    assert LinearRung("LQF", "all").kind == "linear"
