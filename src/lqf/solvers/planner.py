@@ -35,6 +35,8 @@ AVERAGED_DRAWS = 2
 REFITS, REFIT_PRODUCTS = 5, 4
 """Refits without a fold, and the products of each: with ResNet-50 on Flowers and CUB the test error is settled to half
 a point after four."""
+AFTER_REFITS = 5
+"""Passes of a solve that begins where refits without each fold have come to."""
 MASKED = 0.5
 """Where at least this share of the rows has its activations kept, a refit goes over all rows, those of the fold without
 weight: kept ones take about half as long, and other batches than these are not kept."""
@@ -93,7 +95,8 @@ def plan(
     require_body(problem)
     memory = available_bytes(problem.targets.device) if memory is None else memory
     dense = cost_dense(problem, rates, memory, again=again)
-    pcg = cost_pcg(problem, rates, memory, refits=refits, again=again, kernel_rows=kernel_rows)
+    passes = AFTER_REFITS if again else PCG_PASSES
+    pcg = cost_pcg(problem, rates, memory, passes, refits=refits, again=again, kernel_rows=kernel_rows)
     fits = dense.bytes <= memory
     if asked == "dense":
         if not fits:
