@@ -125,7 +125,7 @@ def test_memory_is_freed_when_nothing_holds_it_any_more(
         held.append(weakref.ref(large))
         raise torch.OutOfMemoryError(f"no room for {large} and {k}")
 
-    def free(device: torch.device) -> None:
+    def free() -> None:
         assert held[-1]() is None, "the error still holds what the cell had made"
 
     steps.wait = fail

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from lqf.errors import LQFError
-from lqf.runtime.memory import available_bytes, limit_gpu
+from lqf.runtime.memory import available_bytes, limit_gpu, using_share
+from lqf.runtime.out_of_memory import free_memory
 from lqf.utils.text import byte_count
 
 GPU = torch.device("cuda")
@@ -54,6 +55,7 @@ def test_a_gpu_says_what_is_free(device: torch.device) -> None:
 
 @pytest.mark.gpu
 def test_what_lies_between_the_tensors_of_a_recording_is_not_free() -> None:
+    free_memory()  # recordings of tests before this one
     x, graph = torch.zeros(1 << 28, device="cuda"), torch.cuda.CUDAGraph()
     torch.cuda.synchronize()
     before = available_bytes(GPU)
@@ -61,6 +63,17 @@ def test_what_lies_between_the_tensors_of_a_recording_is_not_free() -> None:
         y = (x + 1).sum()  # 1 GiB that only a replay uses
     assert before - available_bytes(GPU) >= 1 << 30
     del graph, y
+
+
+def test_a_share_of_what_is_free_counts_while_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lqf.runtime.memory.available_ram", lambda: 1000)
+    cpu = torch.device("cpu")
+    with using_share(0.5):
+        assert available_bytes(cpu) == 500
+        with using_share(0.25):
+            assert available_bytes(cpu) == 250
+        assert available_bytes(cpu) == 500
+    assert available_bytes(cpu) == 1000
 
 
 def test_a_cpu_takes_no_limit_of_a_gpu() -> None:

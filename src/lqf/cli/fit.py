@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,7 @@ def show(result: dict[str, Any]) -> str:
             f"Fitted {counted(result['n'], 'image')}{given} of {counted(len(result['classes']), 'class')}.\n",
             *lines,
             *_rungs(result["rungs"]),
+            *_about_the_body(result["rungs"]),
             *_choices(result["choices"]),
             *_further(result),
             f"\nNext:  lqf evaluate {run} TEST",
@@ -217,6 +219,15 @@ def _rungs(rungs: list[dict[str, Any]]) -> list[str]:
     return out
 
 
+def _about_the_body(rungs: list[dict[str, Any]]) -> list[str]:
+    """What was gained by changing more of the network than its last layer, in a sentence."""
+    if not rungs:
+        return []
+    from lqf.reports.rungs import body
+
+    return [f"\n{textwrap.fill(body(rungs), WIDTH, initial_indent='  ', subsequent_indent='  ')}"]
+
+
 def _further(result: dict[str, Any]) -> list[str]:
     """What would come next, and what to type for it."""
     rung = result["next_rung"]
@@ -249,12 +260,13 @@ def _choice_line(choice: dict[str, Any]) -> str:
         why = f" ({choice['why']})" if choice.get("why") else ""
         return f"{choice['what']}: {shown}; kept {kept}{why}"
     decays, errors = [t["weight_decay"] for t in tried], [t["loo_error"] for t in tried]
-    ends = f"{choice['what']}: {decays[0]:.2g}–{decays[-1]:.2g}"
-    line = f"{ends}: {' '.join(f'{100 * e:.1f}' for e in errors)}%; kept {kept:.2g}"
+    ends = f"{choice['what']}: {min(decays):.2g}–{max(decays):.2g}"
+    at_end = f", the {choice['at_end']} tried" if choice.get("at_end") else ""
+    line = f"{ends}: {' '.join(f'{100 * e:.1f}' for e in errors)}%; kept {kept:.2g}{at_end}"
     if len(line) <= WIDTH - 2:
         return line
     at = percent(errors[decays.index(kept)])
-    return f"{ends}: {100 * min(errors):.1f}–{percent(max(errors))}; kept {kept:.2g}, {at}"
+    return f"{ends}: {100 * min(errors):.1f}–{percent(max(errors))}; kept {kept:.2g}, {at}{at_end}"
 
 
 def _solver(result: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ every class but two images of each before anything else.
 
 from __future__ import annotations
 
+import bisect
 import time
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +17,9 @@ from lqf.backbones import Backbone
 from lqf.data import Preprocess, Samples, open_images
 from lqf.errors import LQFError
 from lqf.fitting.context import Context
+from lqf.fitting.rungs.heads import head_seconds
 from lqf.fitting.rungs.pace import Pace
+from lqf.linear.targets import n_outputs
 from lqf.utils.text import rough_duration
 
 PROBED = 16
@@ -55,12 +58,16 @@ def _affordable(
         return len(samples), None
     reading = (time.perf_counter() - began) / len(some)
     pace = Pace.measure(images, preprocess, backbone, context)
-    left = SHARE * context.deadline.left()
-    views, least = preprocess.n_views, len(samples.classes)
-    fixed = pace.seconds("head", 0)
-    each = reading + pace.seconds("head", views) - fixed
-    n = len(samples)
-    return (int(max(least, (left - fixed) / each)) if n * each + fixed > left else n), asdict(pace)
+    left, outputs = SHARE * context.deadline.left(), n_outputs(len(samples.classes))
+
+    def fits(n: int) -> bool:
+        head = head_seconds(pace, context.settings, backbone, n * preprocess.n_views, outputs)
+        return n * reading + head <= left
+
+    if fits(len(samples)):
+        return len(samples), asdict(pace)
+    least = len(samples.classes)
+    return max(least, bisect.bisect_left(range(len(samples)), True, key=lambda n: not fits(n)) - 1), asdict(pace)
 
 
 def spread_over_classes(labels: np.ndarray, seed: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 import traceback
@@ -15,6 +14,7 @@ import torch
 
 from lqf.errors import LQFError
 from lqf.runtime.hardware import hardware
+from lqf.runtime.out_of_memory import free_memory
 from lqf.utils.progress import Progress, Stage
 from lqf_paper.runner.cells import Cell, Store, key
 from lqf_paper.runner.claims import Claims
@@ -150,7 +150,7 @@ class Run:
             self.store.fail(identity, why)
             self.progress.say(f"{at} {cell}: failed: {why}")
             task.workspace.cache.under(None)  # what cells share may be what took the memory
-        free_memory(task.workspace.device)  # not before: an error holds what was computed until then
+        free_memory()  # not before: an error holds what was computed until then
 
     def _task(self, cell: Cell) -> Task:
         return next(t for t in self.tasks if t.name == cell.data)
@@ -164,13 +164,6 @@ def reason(error: Exception) -> str:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return f"the memory did not suffice ({what}); fewer processes side by side leave each more of it"
     return f"stopped by {what}"
-
-
-def free_memory(device: torch.device) -> None:
-    """Let go of what a cell has left: recorded passes refer to themselves and stay until Python looks for them."""
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def open_tasks(folders: Sequence[str | Path], workspace: Workspace) -> list[Task]:

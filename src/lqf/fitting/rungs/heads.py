@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lqf.backbones import Backbone
 from lqf.data import has_pixels
 from lqf.fitting.assemble import assemble_head
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import without_folds
 from lqf.fitting.report import choice_of_pooling
-from lqf.fitting.rungs.pace import head_algebra
+from lqf.fitting.rungs.pace import Pace, head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
 from lqf.fitting.select_pooling import candidate_heads
 from lqf.fitting.select_views import in_views, reason_against
-from lqf.settings import view_count
+from lqf.settings import Settings, view_count
 
 HEAD, MIRRORED, CROPS = "head", "head, mirror images", "head, 8 views"
 """Names of the rungs."""
@@ -38,12 +39,8 @@ class HeadRung:
     kind: str = "head"
 
     def seconds(self, ground: Ground) -> float:
-        rows, settings, own = len(ground.data) * ground.data.n_views, ground.context.settings, ground.backbone.features
-        bilinear = _bilinear_features(ground)
-        widths = {"avg": (own, 1), "bilinear": (bilinear, 1), "both": (own + bilinear, 1), "auto": (own + bilinear, 3)}
-        features, heads = widths[settings.pooling]
-        algebra = head_algebra(rows, features, ground.outputs, heads)
-        return ground.pace.seconds(self.kind, rows, algebra=algebra)
+        rows = len(ground.data) * ground.data.n_views
+        return head_seconds(ground.pace, ground.context.settings, ground.backbone, rows, ground.outputs)
 
     def attempt(self, ground: Ground) -> Attempt:
         tried = candidate_heads(ground.data, ground.backbone, self.fixed)
@@ -72,7 +69,8 @@ class ViewsRung:
         views, n = view_count(self.views), len(ground.data)
         new = views - (1 if self.views == "flip" else 2)
         head = ground.attempts[HEAD].head if HEAD in ground.attempts else None
-        features = head.features.shape[1] if head else ground.backbone.features + _bilinear_features(ground)
+        own, bilinear = feature_counts(ground.context.settings, ground.backbone)
+        features = head.features.shape[1] if head else own + bilinear
         return ground.pace.seconds(self.kind, n * new, algebra=head_algebra(n * views, features, ground.outputs))
 
     def attempt(self, ground: Ground) -> Attempt:
@@ -92,10 +90,18 @@ class ViewsRung:
         return next(head for head in heads if head is not None)
 
 
-def _bilinear_features(ground: Ground) -> int:
-    """Of bilinear pooling, at the most."""
-    k = min(ground.context.settings.pool_channels, ground.backbone.features)
-    return k * (k + 1) // 2
+def head_seconds(pace: Pace, settings: Settings, backbone: Backbone, rows: int, outputs: int) -> float:
+    """Predicted, of the first head over so many rows."""
+    own, bilinear = feature_counts(settings, backbone)
+    widths = {"avg": (own, 1), "bilinear": (bilinear, 1), "both": (own + bilinear, 1), "auto": (own + bilinear, 3)}
+    features, heads = widths[settings.pooling]
+    return pace.seconds("head", rows, algebra=head_algebra(rows, features, outputs, heads))
+
+
+def feature_counts(settings: Settings, backbone: Backbone) -> tuple[int, int]:
+    """Of average pooling, and of bilinear pooling at the most."""
+    k = min(settings.pool_channels, backbone.features)
+    return backbone.features, k * (k + 1) // 2
 
 
 def why_not(ground: Ground) -> None:
