@@ -261,12 +261,12 @@ def _choice_line(choice: dict[str, Any]) -> str:
         return f"{choice['what']}: {shown}; kept {kept}{why}"
     decays, errors = [t["weight_decay"] for t in tried], [t["loo_error"] for t in tried]
     ends = f"{choice['what']}: {min(decays):.2g}–{max(decays):.2g}"
-    at_end = f", the {choice['at_end']} tried" if choice.get("at_end") else ""
+    at_end = f" ({choice['at_end']})" if choice.get("at_end") else ""
     line = f"{ends}: {' '.join(f'{100 * e:.1f}' for e in errors)}%; kept {kept:.2g}{at_end}"
     if len(line) <= WIDTH - 2:
         return line
     at = percent(errors[decays.index(kept)])
-    return f"{ends}: {100 * min(errors):.1f}–{percent(max(errors))}; kept {kept:.2g}, {at}{at_end}"
+    return f"{ends}: {100 * min(errors):.1f}–{percent(max(errors))}; kept {kept:.2g}{at_end}, {at}"
 
 
 def _solver(result: dict[str, Any]) -> str:
