@@ -138,3 +138,10 @@ def test_wrong_options_are_a_sentence(lqf, photos, options, words):
     assert called.code == 2
     assert words in called.err
     assert not Path("run").exists()
+
+
+def test_a_limit_counts_from_the_call_where_the_process_is_older(lqf, photos, monkeypatch):
+    monkeypatch.setattr("lqf.runtime.deadline.process_began", lambda: pytest.fail("the process is not the command's"))
+    called = lqf("fit", photos / "train", "-o", "run", *CLIMB, "--time-limit", "60s", "--json")
+    assert called.code == 0, called.err
+    assert called.json["images_given"] is None

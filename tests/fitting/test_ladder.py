@@ -72,7 +72,7 @@ def test_what_gains_is_kept_and_what_does_not_is_said(monkeypatch: pytest.Monkey
     assert rungs["worse"]["why"] == "gains nothing"
     assert rungs["worse"]["gain"] < 0 < rungs["better"]["gain"]
     assert rungs["head"]["gain"] is None
-    names = [ladder.last_kept(m) for m in kept]
+    names = [ladder.rung_of(m) for m in kept]
     assert names == ["head", "better", "best", "best"]  # the last one once more, with the whole report
     assert [r["why"] for r in kept[0].report.rungs[1:]] == ["not yet"] * 3
     assert model.report_["rungs"] == kept[-1].report.to_dict()["rungs"]
@@ -144,7 +144,7 @@ def test_the_models_of_rungs_are_those_of_their_solvers() -> None:
     x, y = pictures(24)
     kept: dict[str, Model] = {}
     auto = classifier(solver="auto", effort="standard", **common)
-    auto.fit(x, y, keep=lambda m: kept.__setitem__(ladder.last_kept(m), m))
+    auto.fit(x, y, keep=lambda m: kept.__setitem__(ladder.rung_of(m), m))
     for name, solver in (("head", "head"), ("LQF", "dense")):
         if name in kept:
             named = classifier(solver=solver, **common).fit(x, y).fitted_

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -16,8 +17,6 @@ from lqf.analysis.units import Units
 from lqf.data import with_views
 from lqf.fitting.stack import Stack
 from lqf.utils.exactness import Answer, Level
-
-LEVELS: tuple[Level, ...] = ("exact", "solved", "estimated")
 
 
 @dataclass(eq=False)
@@ -92,4 +91,4 @@ class ByStack:
 
 
 def _worst(levels: list[Level]) -> Level:
-    return max(levels, key=LEVELS.index)
+    return max(levels, key=get_args(Level).index)

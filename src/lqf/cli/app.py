@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None, more: Mapping[str, Command] | None =
         return _fail("name a command", 2, as_json)
     if launched()[1] > 1 and args.command != "fit":
         return _fail(f"`lqf {args.command}` runs in one process; only `lqf fit` can be started by torchrun", 2, as_json)
-    args.words = words
+    args.words, args.own_process = words, argv is None
     share_cores()
     return _run(commands[args.command], args, as_json)
 

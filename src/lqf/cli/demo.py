@@ -31,7 +31,9 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     from lqf.runtime.deadline import process_began
 
     given = {name: getattr(args, name) for name in OWN if hasattr(args, name)}
-    return run_demo(out, overwrite=args.overwrite, began=process_began(), progress=progress, **given)
+    return run_demo(
+        out, overwrite=args.overwrite, began=process_began() if args.own_process else None, progress=progress, **given
+    )
 
 
 def show(result: dict[str, Any]) -> str:

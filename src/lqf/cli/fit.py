@@ -17,7 +17,7 @@ from lqf.utils.text import WIDTH, counted, duration, facts, number, percent, rou
 
 SUMMARY = "fine-tune a backbone on a folder of images"
 ENDING = 0.5
-"""Seconds that a process takes to end, which a time limit counts."""
+"""Seconds that a process takes to end, which a time limit counts where the command is the process."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
                 resume=args.resume,
                 keep=keep if world.rank == 0 else None,
                 earlier=earlier,
-                began=process_began() - ENDING,
+                began=process_began() - ENDING if args.own_process else None,
                 progress=progress,
                 world=world,
             )

@@ -29,7 +29,7 @@ from lqf.demo.solar import Cell
 from lqf.demo.testing import wrong_cells
 from lqf.estimator import LQFClassifier
 from lqf.fitting import Model
-from lqf.reports.rungs import last_kept
+from lqf.fitting.report import last_kept
 from lqf.storage import save
 from lqf.utils.progress import SILENT, Progress
 

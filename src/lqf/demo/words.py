@@ -6,8 +6,9 @@ import math
 import shlex
 from typing import Any
 
+from lqf.fitting.report import last_kept
 from lqf.fitting.rungs.linear import LQF
-from lqf.reports.rungs import gain_of, last_kept, phrase, which_model
+from lqf.reports.rungs import gain_of, phrase, which_model
 from lqf.utils import text
 from lqf.utils.text import counted, rough_duration
 

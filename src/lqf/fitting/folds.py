@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+FOLDS = 5
+"""Of every fit, shared by all its models."""
 JUDGED = 600
 """Samples whose out-of-sample outputs judge a rung: refits are made without as many folds as hold so many."""
 
@@ -15,7 +17,7 @@ def folds_needed(fold: Tensor, enough: int) -> int:
     return min(len(seen), int((seen < enough).sum()) + 1)
 
 
-def stratified_folds(groups: Tensor, labels: Tensor, *, folds: int = 5, seed: int = 0) -> Tensor:
+def stratified_folds(groups: Tensor, labels: Tensor, *, folds: int = FOLDS, seed: int = 0) -> Tensor:
     """(n,) fold of every row: whole groups, each class dealt out evenly in random order.
 
     At most ``folds``, and no more than the typical class has groups: with more, a fold would lack some classes, and

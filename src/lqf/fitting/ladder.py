@@ -24,6 +24,7 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.paired import Gain
 from lqf.fitting.checkpoint import read_state
 from lqf.fitting.context import Context
+from lqf.fitting.report import last_kept
 from lqf.fitting.rungs.heads import HEAD, HeadRung
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
@@ -123,9 +124,9 @@ def settled(model: Model) -> set[str]:
     return {r["name"] for r in model.report.rungs if r["name"] in model.tried or not r["why"].startswith(FOR_NOW)}
 
 
-def last_kept(model: Model) -> str:
+def rung_of(model: Model) -> str:
     """Name of the rung that a model is."""
-    return [r["name"] for r in model.report.rungs if r["kept"]][-1]
+    return str(last_kept(model.report.rungs)["name"])
 
 
 def climb(
@@ -241,7 +242,7 @@ class _Climb:
         if not tried.kept:
             return
         self.ground = replace(self.ground, best=rung.name)
-        if rung.name == last_kept(earlier):
+        if rung.name == rung_of(earlier):
             self.ground = self.ground.with_model(rung.name, earlier)
         elif isinstance(earlier, Stack) and rung.name in earlier.names:
             self.ground = self.ground.with_model(rung.name, earlier.members[earlier.names.index(rung.name)])

@@ -124,6 +124,11 @@ LATER = frozenset(
 """Values that came with version 0.2."""
 
 
+def last_kept(rungs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The rung that a climb's model is."""
+    return [rung for rung in rungs if rung["kept"]][-1]
+
+
 # --- automatic choices ------------------------------------------------------------------------------------------------
 
 

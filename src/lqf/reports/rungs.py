@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lqf.fitting import Model, Stack
+from lqf.fitting.report import last_kept
 from lqf.fitting.rungs.heads import CROPS, HEAD, MIRRORED
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
@@ -56,11 +57,6 @@ def verdict(rung: Rung) -> str:
     if rung["seconds"] is None:
         return "not tried yet" if rung["why"] == "not yet" else f"not tried: {rung['why']}"
     return f"{'given up' if rung['error'] is None else 'not kept'}: {rung['why']}"
-
-
-def last_kept(rungs: Sequence[Rung]) -> Rung:
-    """The rung that the model is."""
-    return [rung for rung in rungs if rung["kept"]][-1]
 
 
 def phrase(rung: Rung) -> str:

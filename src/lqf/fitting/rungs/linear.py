@@ -19,14 +19,14 @@ from lqf.fitting.checkpoint import State
 from lqf.fitting.dense_refits import dense_refits
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.fitted_model import FittedModel
-from lqf.fitting.folds import JUDGED, folds_needed
+from lqf.fitting.folds import FOLDS, JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import NESTED_ROWS
 from lqf.fitting.out_of_sample import from_kernels
 from lqf.fitting.pose import outlined, planned, with_strengths
 from lqf.fitting.refits import Refits, Refitted
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, why_not
-from lqf.fitting.rungs.pace import FOLDS, head_algebra
+from lqf.fitting.rungs.pace import head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, Linear, NotNow
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.linear.inputs import average_views

@@ -18,6 +18,7 @@ import torch
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess, normalize
 from lqf.fitting.context import Context
+from lqf.fitting.folds import FOLDS
 from lqf.fitting.head_folds import NESTED_ROWS
 from lqf.runtime.timings import recall, remember
 from lqf.solvers.rates import multiply_adds
@@ -39,7 +40,6 @@ NEW = 0.5
 """What the last fit adds to a correction; the rest is that of the fits before."""
 SHORT = 2.0
 """Seconds so short that a rung of their length says little about longer ones."""
-FOLDS = 5
 STRENGTHS = 30
 """Ridge strengths that a head is tried with."""
 
