@@ -25,7 +25,7 @@ from common.synthetic import repeated
 from lqf.backbones import Backbone, load_backbone
 from lqf.curvature import body_curvature
 from lqf.fast.cache_budget import keep_activations, release_activations
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.runtime.device import resolve_device
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
@@ -51,7 +51,7 @@ def products(args: argparse.Namespace, backbone: Backbone, n: int) -> dict[str, 
         out = []
         for _ in range(args.products + 1):  # the first warms up
             with measured(device) as m, matmul_precision(fast=True):
-                kfac.solve(schur.product(v), problem.ridge.body)
+                kfac.solve(schur.product(v), problem.ridge)
             out.append(m)
         return min(out[1:], key=lambda m: m.seconds)
 

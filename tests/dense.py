@@ -51,8 +51,12 @@ def rows(problem: QuadraticProblem) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def ridge_matrix(problem: QuadraticProblem) -> Tensor:
-    """Diagonal of M = diag(μ_head, μ_body)."""
-    sizes = ((problem.ridge.head, problem.model.head_size), (problem.ridge.body, problem.model.body.size))
+    """Diagonal of M = diag(μ_head, μ_1, …, μ_S)."""
+    ridge, layout = problem.ridge, problem.model.body.layout
+    sizes = [(ridge.head, problem.model.head_size)]
+    for name, size in zip(layout.names, layout.sizes, strict=True):
+        own = [(len(stage), mu) for stage, mu in ridge.stages if f"{name}.".startswith(f"{stage}.")]
+        sizes.append((max(own)[1] if own else ridge.body, size))
     return torch.cat([torch.full((size,), mu, dtype=problem.targets.dtype) for mu, size in sizes])
 
 

@@ -15,7 +15,8 @@ from lqf.kernels.tangent import exact_kernels
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel, with_one
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.linear.targets import centre, encode, n_outputs
 from lqf.solvers import PCG, Dense
 from lqf.solvers.solution import Solution
@@ -74,7 +75,7 @@ def head_kernel(p: QuadraticProblem) -> KernelRidge:
 def full_kernel(p: QuadraticProblem, budget: int = 1 << 30) -> KernelRidge:
     """The factorised kernel of head and body over all pairs of a row and an output."""
     kernels = exact_kernels(p, features(p), torch.arange(len(p.targets)), budget=budget)
-    return kernels.factorise(p.ridge.body / p.ridge.head)
+    return kernels.factorise(p.ridge)
 
 
 def solve_dense(p: QuadraticProblem, tol: float = 1e-11) -> Solution:

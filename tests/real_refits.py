@@ -12,7 +12,8 @@ from dense import normal_equations, optimum, ridge_regression, rows
 from fits import brute_outputs
 from lqf import LQFClassifier
 from lqf.linear.model import with_one
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.linear.targets import encode
 from problems import features
 

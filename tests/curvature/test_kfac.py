@@ -14,6 +14,7 @@ from lqf.curvature.ekfac import PRIOR, ekfac
 from lqf.curvature.kfac import Piece, kfac
 from lqf.linear.layers import Tape
 from lqf.linear.linearize import Linearization
+from lqf.linear.ridge import Ridge
 
 
 def exact_piece(body: Linearization, x: torch.Tensor, weights: torch.Tensor) -> Piece:
@@ -22,7 +23,7 @@ def exact_piece(body: Linearization, x: torch.Tensor, weights: torch.Tensor) -> 
 
 
 def dense_inverse(result: object, size: int, mu: float) -> torch.Tensor:
-    return torch.stack([result.solve(e, mu) for e in torch.eye(size, dtype=torch.float64)])
+    return torch.stack([result.solve(e, Ridge(mu, mu)) for e in torch.eye(size, dtype=torch.float64)])
 
 
 @pytest.mark.parametrize(("p", "m"), [(3, 10), (8, 3)])
@@ -146,4 +147,4 @@ def test_a_part_of_the_data_can_stand_for_all_of_it() -> None:
     whole = kfac(tape, [piece, piece, piece])
     part = kfac(tape, [piece], all_weight=3 * float(piece.weights.sum()))
     v = torch.randn(body.size, dtype=torch.float64)
-    torch.testing.assert_close(part.solve(v, 0.3), whole.solve(v, 0.3), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(part.solve(v, Ridge(0.3, 0.3)), whole.solve(v, Ridge(0.3, 0.3)), rtol=1e-8, atol=1e-9)

@@ -14,7 +14,8 @@ from lqf import LQFClassifier
 from lqf.errors import LQFError
 from lqf.fitting import checkpoint
 from lqf.fitting.checkpoint import Checkpoint
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.solvers.schur import SchurComplement
 
 PROBLEM = {"settings": {"seed": 0}, "labels": [0, 1]}

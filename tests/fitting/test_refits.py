@@ -9,7 +9,8 @@ from lqf.fast import FastLinearization
 from lqf.fitting.folds import folds_needed, stratified_folds
 from lqf.fitting.point import crossfit_point
 from lqf.fitting.refits import Refits
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.solvers import Head
 from problems import features, problem
 from real_refits import without_each_fold

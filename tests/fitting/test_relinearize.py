@@ -25,7 +25,7 @@ from lqf.fitting.strengths import Strengths, Used
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.tangent import Kernels
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.settings import Settings
 
 X, Y = data(24, signal=0.7)

@@ -14,7 +14,8 @@ from lqf.backbones import load_backbone
 from lqf.data import Preprocess
 from lqf.kernels.gram import body_kernel
 from lqf.kernels.tangent import RATIOS, Kernels, averaged_kernels, exact_kernels, rows_of, subproblem
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.settings import Settings
 from lqf.solvers.solution import right_hand_side_norm
 from problems import features, problem
@@ -47,7 +48,7 @@ def test_exact_kernels_are_the_gram_of_the_jacobian(name: str, n_classes: int) -
     kernels = exact(p)
     assert kernels.exact
     torch.testing.assert_close(kernels.head, head @ head.T, **CLOSE)
-    torch.testing.assert_close(kernels.body, body @ body.T, **CLOSE)
+    torch.testing.assert_close(kernels.body[0], body @ body.T, **CLOSE)
     torch.testing.assert_close(kernels.residual, p.initial_residual(features(p)), **CLOSE)
 
 
@@ -55,13 +56,13 @@ def test_kernels_factorised_with_omega_solve_the_problem_with_two_ridge_strength
     weights = torch.rand(14, dtype=torch.float64) + 0.5
     p = problem("convnet", heads=2, ridge=Ridge(0.6, 4.2), weights=weights)
     kernels = exact(p)
-    e = kernels.factorise(4.2 / 0.6).residual(kernels.residual.reshape(-1, 1), 0.6)
+    e = kernels.factorise(Ridge(0.6, 4.2)).residual(kernels.residual.reshape(-1, 1), 0.6)
     torch.testing.assert_close(e.view_as(p.targets), p.residuals(optimum(p)), rtol=1e-8, atol=1e-8)
 
 
 def test_ratios_are_in_units_of_the_traces() -> None:
     kernels = exact(problem())
-    unit = float(kernels.body.trace() / kernels.head.trace())
+    unit = float(kernels.body[0].trace() / kernels.head.trace())
     assert list(kernels.ratios()) == pytest.approx([unit * x for x in RATIOS])
 
 
@@ -82,16 +83,16 @@ def test_all_sign_combinations_give_the_mean_over_outputs() -> None:
     def cotangents(index: Tensor) -> Tensor:
         return torch.stack([p.model.to_features(u.expand(len(index), 3), p.fold[index]) for u in signs])
 
-    mean = body_kernel(p, cotangents, len(signs), budget=BUDGET, joint=False) / 3
-    torch.testing.assert_close(mean, mean_over_outputs(exact(p).body, 3), **CLOSE)
+    mean = body_kernel(p, cotangents, len(signs), budget=BUDGET, joint=False)[0] / 3
+    torch.testing.assert_close(mean, mean_over_outputs(exact(p).body[0], 3), **CLOSE)
 
 
 def test_random_signs_approach_the_mean_over_outputs() -> None:
     p = problem("mlp", n=6)
-    expected = mean_over_outputs(exact(p).body, 3)
+    expected = mean_over_outputs(exact(p).body[0], 3)
     draws = [averaged(p, draws=3, seed=s) for s in range(150)]
     assert not draws[0].exact
-    assert relative(torch.stack([k.body for k in draws]).mean(0), expected) < 0.1
+    assert relative(torch.stack([k.body[0] for k in draws]).mean(0), expected) < 0.1
     torch.testing.assert_close(mean_over_outputs(exact(p).head, 3), draws[0].head, **CLOSE)
 
 
@@ -101,7 +102,7 @@ def test_some_samples_have_their_part_of_the_kernel() -> None:
     index = some.samples
     assert len(index) == 5
     assert torch.equal(index, index.unique())  # sorted, each once
-    torch.testing.assert_close(some.body, whole.body[index][:, index], **CLOSE)
+    torch.testing.assert_close(some.body[0], whole.body[0][index][:, index], **CLOSE)
     torch.testing.assert_close(some.head, whole.head[index][:, index], **CLOSE)
     torch.testing.assert_close(some.residual, whole.residual[index], **CLOSE)
     assert torch.equal(some.weights, p.weights[index])
@@ -119,7 +120,7 @@ def test_samples_come_with_all_of_their_views() -> None:
     index = rows_of(p, some.samples)
     assert index.tolist() == [2 * i + v for i in some.samples.tolist() for v in (0, 1)]
     whole = exact_kernels(p, z, groups, budget=BUDGET)
-    torch.testing.assert_close(some.body, whole.body[index][:, index], **CLOSE)
+    torch.testing.assert_close(some.body[0], whole.body[0][index][:, index], **CLOSE)
     assert torch.equal(some.groups, groups[index])
     assert some.groups.tolist() == some.samples.repeat_interleave(2).tolist()
 

@@ -9,7 +9,8 @@ import torch
 from cases import every_network
 from closeness import relative
 from dense import normal_equations, optimum, ridge_matrix, rows
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.solvers.solution import Solution
 from problems import features, problem, solve_dense, solve_pcg
 

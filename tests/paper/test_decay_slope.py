@@ -14,7 +14,7 @@ from lqf.data import Preprocess
 from lqf.fitting import Context, TrainingSet
 from lqf.fitting.pose import pose
 from lqf.fitting.select_pooling import select_pooling
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.settings import Settings
 from lqf_paper.studies.decay_slope import Search, descend
 from lqf_paper.studies.problem import LQF, lqf_problem

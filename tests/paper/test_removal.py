@@ -14,6 +14,7 @@ from closeness import relative
 from fits import data, network
 from lqf.fast.cache_budget import keep_within
 from lqf.linear.problem import without_weight
+from lqf.linear.ridge import Ridge
 from lqf_paper.experiments import influence, summarization
 from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
@@ -74,7 +75,7 @@ def test_curvature_of_a_part_is_that_of_its_share(vectors: Task) -> None:
     assert problem.curvature is not None
     assert half is not None
     v = torch.randn_like(problem.quadratic.zero_body())
-    torch.testing.assert_close(half.solve(v, 3.0), 2 * problem.curvature.solve(v, 6.0))
+    torch.testing.assert_close(half.solve(v, Ridge(3.0, 3.0)), 2 * problem.curvature.solve(v, Ridge(6.0, 6.0)))
 
 
 def test_the_whole_problem_is_left_as_it_was(vectors: Task) -> None:

@@ -13,7 +13,7 @@ from torch.func import functional_call, hessian
 from dense import normal_equations
 from lqf.curvature import precondition
 from lqf.errors import LQFError
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf_paper.methods.linear_training import damped
 from lqf_paper.studies.spectrum import (
     Loss,

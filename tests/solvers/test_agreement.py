@@ -12,7 +12,8 @@ from dense import optimum
 from lqf.curvature import precondition
 from lqf.fast import FastLinearization
 from lqf.kernels.tangent import exact_kernels
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.solvers import PCG, SGD, Adam, Head
 from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.schur import SchurComplement
@@ -193,7 +194,7 @@ def test_the_residual_is_not_limited_by_the_type_of_the_products(name: str, dtyp
     b, b_norm = blind.rhs(), blind.unit()
     x = conjugate_gradients(
         blind,
-        lambda r: torch.stack([preconditioner.solve(v, 5.0) for v in r]),
+        lambda r: torch.stack([preconditioner.solve(v, Ridge(5.0, 5.0)) for v in r]),
         p.zero_body()[None],
         b[None],
         torch.tensor([b_norm], dtype=torch.float64),

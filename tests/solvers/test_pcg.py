@@ -9,7 +9,8 @@ from torch import Tensor
 from dense import optimum, ridge_regression, rows
 from lqf.curvature import precondition
 from lqf.linear.model import with_one
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.solvers import PCG
 from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution

@@ -5,7 +5,7 @@ import torch
 
 from cases import every_network
 from dense import normal_equations, optimum
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.solvers.schur import SchurComplement
 from problems import features, head_kernel, problem
 

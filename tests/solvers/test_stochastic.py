@@ -17,7 +17,8 @@ from lqf.curvature import Preconditioner, precondition
 from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.linear.inputs import Inputs
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.settings import Settings
 from lqf.solvers import SGD, Adam
 from lqf.solvers.solution import certify

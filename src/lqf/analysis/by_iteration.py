@@ -171,7 +171,7 @@ class ByIteration:
 
     @cached_property
     def _leverages(self) -> Leverages:
-        averaged = self._kernels.factorise(self.problem.ridge.body / self.problem.ridge.head)
+        averaged = self._kernels.factorise(self.problem.ridge)
         return Leverages(self._rough, averaged, self.problem.context.settings.seed)
 
     @cached_property

@@ -50,7 +50,7 @@ class ByKernel:
             budget=available_bytes(problem.context.device) // 4,
             progress=problem.context.progress,
         )
-        ridge = kernels.factorise(problem.ridge.body / mu)
+        ridge = kernels.factorise(problem.ridge)
         r = problem.quadratic.initial_residual(problem.features).double()
         return cls(model, problem, Dual(ridge, mu, r, n_views), FIXED_POINT)
 
@@ -119,8 +119,7 @@ class ByKernel:
         c = problem.model.n_outputs
         body = body_cross(problem.quadratic, inputs, progress=problem.context.progress)
         body = average_views(body.view(len(inputs), -1), inputs.n_views).view(len(queries) * c, -1)
-        omega = problem.ridge.body / problem.ridge.head
-        return base, torch.kron(k, torch.eye(c).to(k)) + body / omega
+        return base, torch.kron(k, torch.eye(c).to(k)) + body
 
     def _response(self, queries: Queries) -> Tensor:
         if queries not in self._responses:

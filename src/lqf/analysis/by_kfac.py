@@ -46,7 +46,7 @@ class Factored(Responses):
         """B⁻¹ (head (C, p+1), body (D,)) with the problem's ridge strengths."""
         assert self.blocks is not None
         ridge = self.problem.ridge
-        return self.blocks.head.solve(head[None], ridge.head)[0], self.blocks.body.solve(body, ridge.body)
+        return self.blocks.head.solve(head[None], ridge.head)[0], self.blocks.body.solve(body, ridge)
 
     def _some(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
         with matmul_precision(fast=False):

@@ -111,7 +111,7 @@ class Responses:
             unit, size = self._units(gradient.unflatten(0, (k, -1)), own, b)
             reached = conjugate_gradients(
                 _Shifted(schur, b),
-                body_preconditioner(self.curvature, problem.ridge.body),
+                body_preconditioner(self.curvature, problem),
                 torch.zeros_like(b),
                 b,
                 size,

@@ -26,6 +26,7 @@ from lqf.curvature.blocks import Channelwise, Gram, Kronecker
 from lqf.curvature.parallel_eigh import run_parallel
 from lqf.linear.layers import Layer, NormLayer, Record, Tape, in_groups
 from lqf.linear.linearize import Layout
+from lqf.linear.ridge import Ridge
 from lqf.runtime.distributed import ALONE, World
 
 
@@ -153,7 +154,7 @@ class Sums:
 
 @dataclass
 class KFAC:
-    """The factored curvature c·B of a body; `solve` applies (c·B + μI)⁻¹ to a flat vector.
+    """The factored curvature c·B of a body; `solve` applies (c·B + M)⁻¹ to a flat vector.
 
     ``share`` is c: 1, or what part of the samples that B was made from stands for.
     """
@@ -169,25 +170,28 @@ class KFAC:
         """The curvature of a share of the samples, from that of all."""
         return replace(self, share=self.share * share)
 
-    def solve(self, v: Tensor, mu: float) -> Tensor:
-        """(c·B + μI)⁻¹ v for a flat v (D,)."""
-        out = self._by_blocks(v, lambda block, part: block.solve(part, mu / self.share))
+    def solve(self, v: Tensor, ridge: Ridge) -> Tensor:
+        """(c·B + M)⁻¹ v for a flat v (D,); a layer's weights have one strength."""
+        out = self._by_blocks(v, ridge, lambda block, part, mu: block.solve(part, mu / self.share))
         return out if self.share == 1 else out / self.share
 
-    def inverse_root(self, v: Tensor, mu: float) -> Tensor:
-        """(c·B + μI)^(−1/2) v for a flat v (D,)."""
-        out = self._by_blocks(v, lambda block, part: block.inverse_root(part, mu / self.share))
+    def inverse_root(self, v: Tensor, ridge: Ridge) -> Tensor:
+        """(c·B + M)^(−1/2) v for a flat v (D,)."""
+        out = self._by_blocks(v, ridge, lambda block, part, mu: block.inverse_root(part, mu / self.share))
         return out if self.share == 1 else out / self.share**0.5
 
-    def _by_blocks(self, v: Tensor, act: Callable[[Kronecker | Channelwise, Tensor], Tensor]) -> Tensor:
+    def _by_blocks(
+        self, v: Tensor, ridge: Ridge, act: Callable[[Kronecker | Channelwise, Tensor, float], Tensor]
+    ) -> Tensor:
         parts, out = self.layout.views(v), torch.empty_like(v)
         into = self.layout.views(out)
         for name, block in self.kronecker.items():
             layer = self.layers[name]
-            scatter_kronecker(layer, into, act(block, gather_kronecker(layer, parts, block)))
+            mu = ridge.of(layer.weight or layer.bias or "")
+            scatter_kronecker(layer, into, act(block, gather_kronecker(layer, parts, block), mu))
         for name, channel in self.channels.items():
             names = self.channel_names[name]
-            solved = act(channel, torch.stack([parts[n].reshape(-1) for n in names], -1))
+            solved = act(channel, torch.stack([parts[n].reshape(-1) for n in names], -1), ridge.of(names[0]))
             for k, n in enumerate(names):
                 into[n].copy_(solved[:, k].view_as(into[n]))
         return out

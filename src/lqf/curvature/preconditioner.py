@@ -38,13 +38,13 @@ class Preconditioner:
         """P⁻¹ v with the ridge strengths of ``problem``."""
         head, body = problem.model.split(v)
         solved = self.head.solve(head[None], problem.ridge.head)[0]
-        return torch.cat([solved.reshape(-1), self.body.solve(body, problem.ridge.body)])
+        return torch.cat([solved.reshape(-1), self.body.solve(body, problem.ridge)])
 
     def inverse_root(self, v: Tensor, problem: QuadraticProblem) -> Tensor:
         """P^(−1/2) v."""
         head, body = problem.model.split(v)
         rooted = self.head.inverse_root(head[None], problem.ridge.head)[0]
-        return torch.cat([rooted.reshape(-1), self.body.inverse_root(body, problem.ridge.body)])
+        return torch.cat([rooted.reshape(-1), self.body.inverse_root(body, problem.ridge)])
 
 
 def precondition(problem: QuadraticProblem, features: Tensor, **options: Any) -> Preconditioner:

@@ -13,7 +13,7 @@ from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.out_of_sample import prior_temperature, temperature
 from lqf.fitting.report import FitReport, choice_of_weight_decay
 from lqf.fitting.training_problem import TrainingProblem
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.solvers.head import Head
 from lqf.solvers.solution import Certificate, Solution
 

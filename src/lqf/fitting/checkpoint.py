@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lqf.errors import LQFError
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.runtime.distributed import World
 from lqf.solvers.stochastic import StateCheckpoint
 from lqf.utils.files import atomic_file
@@ -46,7 +46,7 @@ class State:
     @property
     def ridge(self) -> Ridge:
         """Ridge strengths of the problem that was being solved."""
-        return Ridge(**self.at["ridge"])
+        return Ridge.from_dict(self.at["ridge"])
 
     @property
     def views(self) -> str | None:
@@ -111,7 +111,7 @@ def keeper(checkpoint: Checkpoint | None, ridge: Ridge, world: World) -> StateCh
 
     def keep(vectors: dict[str, Tensor], at: int, last: bool = False) -> None:
         if checkpoint and world.rank == 0:
-            checkpoint.save(vectors, {"at": at, "ridge": asdict(ridge)}, force=last)
+            checkpoint.save(vectors, {"at": at, "ridge": ridge.to_dict()}, force=last)
 
     return keep
 

@@ -45,7 +45,7 @@ def _without(problem: TrainingProblem, left_out: Tensor, mu: float, budget: int)
     posed = _posed(problem, keep)
     groups, c = problem.data.groups, posed.model.n_outputs
     kernels = exact_kernels(posed, problem.features, groups, budget=budget)
-    kernel = torch.add(kernels.head, kernels.body, alpha=mu / problem.ridge.body)
+    kernel = kernels.whole(problem.ridge.with_head(mu))
     inside, outside = (mask.repeat_interleave(c) for mask in (keep, left_out))
     ridge = KernelRidge.from_kernel(kernel[inside][:, inside], posed.weights[keep].repeat_interleave(c))
     a = ridge.dual(kernels.residual[keep].reshape(-1, 1), mu)

@@ -20,7 +20,8 @@ from lqf.fitting.strengths import Strengths
 from lqf.fitting.training_problem import Moves, TrainingProblem
 from lqf.kernels.tangent import Kernels
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.runtime.timings import recall, remember
 from lqf.settings import Settings
 from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
@@ -172,7 +173,7 @@ def with_strengths(problem: TrainingProblem, fixed: Ridge | Strengths | None = N
         if isinstance(fixed, Strengths):
             fixed = fixed.at(problem.head.ridge, kernels, context.settings, data.total_weight)
         choice = choose(problem, kernels, fixed)
-    ridge = Ridge(**context.world.first(lambda: asdict(choice.ridge)))
+    ridge = Ridge.from_dict(context.world.first(choice.ridge.to_dict))
     return replace(problem, quadratic=problem.quadratic.with_ridge(ridge), kernels=kernels, choice=choice)
 
 

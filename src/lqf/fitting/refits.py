@@ -26,7 +26,7 @@ from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import sweep
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import QuadraticProblem, Ridge, rows_of, subproblem, without_weight
+from lqf.linear.problem import QuadraticProblem, rows_of, subproblem, without_weight
 from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.head import Head
 from lqf.solvers.pcg import body_preconditioner, trusted_from
@@ -151,8 +151,7 @@ class Refits:
         return part.model.split(delta)[1].cpu()
 
     def _with_head_strength(self, mu: float) -> Refits:
-        ridge = Ridge(mu, self.problem.ridge.body)
-        return replace(self, problem=self.problem.with_ridge(ridge))
+        return replace(self, problem=self.problem.with_ridge(self.problem.ridge.with_head(mu)))
 
     def _fitted(
         self, fold: Tensor, left_out: Tensor, start: Tensor | None, products: int
@@ -181,7 +180,7 @@ class Refits:
         r = schur.rhs() if start is None else schur.quick_residual(x)
         reached = conjugate_gradients(
             schur,
-            body_preconditioner(self.preconditioner, part.ridge.body),
+            body_preconditioner(self.preconditioner, part),
             x[None],
             r[None],
             torch.tensor([norm(r)], dtype=torch.float64, device=r.device),

@@ -32,7 +32,7 @@ from lqf.fitting.strengths import Strengths, Used
 from lqf.fitting.training_problem import Moves, TrainingProblem
 from lqf.fitting.training_set import TrainingSet
 from lqf.linear.linearize import Linearization, linearized_body
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.solvers.planner import Plan
 from lqf.solvers.solution import Solution
 from lqf.training.finetune import FineTuning

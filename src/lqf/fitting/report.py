@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.solvers.solution import Step
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class FitReport:
             "classes": list(self.classes),
             "choices": list(self.choices),
             "rungs": list(self.rungs),
-            "ridge": asdict(self.ridge),
+            "ridge": self.ridge.to_dict(),
             "history": [asdict(step) for step in self.history],
             "skipped": [list(s) for s in self.skipped],
         }
@@ -111,7 +111,7 @@ class FitReport:
                 "classes": tuple(own["classes"]),
                 "choices": tuple(own["choices"]),
                 "rungs": tuple(own.get("rungs", ())),
-                "ridge": Ridge(**own["ridge"]),
+                "ridge": Ridge.from_dict(own["ridge"]),
                 "history": tuple(Step(**step) for step in own["history"]),
                 "skipped": tuple((name, reason) for name, reason in own["skipped"]),
             }

@@ -17,7 +17,7 @@ from lqf.evaluation.calibration import fit_temperature
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.linear.targets import error_rate
 from lqf.settings import Settings
 from lqf.utils.progress import SILENT, Progress
@@ -235,4 +235,8 @@ def choose_strengths(
     if fixed is None and settings.body_weight_decay != "auto":
         mus = mus or [head_ridge]
         omegas = [float(settings.body_weight_decay) * total_weight / mus[0]]
-    return choose_ridge(kernels.factorise, kernels.residual, judge.of(kernels.samples), omegas, mus, progress)
+
+    def factor(omega: float) -> KernelRidge:
+        return kernels.factorise(Ridge(1.0, omega))
+
+    return choose_ridge(factor, kernels.residual, judge.of(kernels.samples), omegas, mus, progress)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lqf.errors import LQFError
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.settings import Settings
 
 

@@ -33,7 +33,8 @@ from lqf.linear import sweep
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import QuadraticProblem, Ridge, rows_of, without_weight
+from lqf.linear.problem import QuadraticProblem, rows_of, without_weight
+from lqf.linear.ridge import Ridge
 from lqf.linear.targets import error_rate
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.head import Head

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lqf.kernels.gram import combined, gradients, grouped, parts
+from lqf.kernels.gram import Part, combined, gradients, grouped, parts
 from lqf.linear import head_products
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import Inputs, average_views
@@ -40,9 +40,9 @@ def body_cross(
     budget: int | None = None,
     progress: Progress = SILENT,
 ) -> Tensor:
-    """⟨J_body(x)ᵀe_c, J_body(x_i)ᵀe_d⟩ in float64: (rows·C, n·C), both row-major in (row, output).
+    """⟨J_body(x)ᵀe_c, M⁻¹ J_body(x_i)ᵀe_d⟩·μ_head in float64: (rows·C, n·C), both row-major in (row, output).
 
-    With ``signs`` (R, C) the average over the outputs instead, (1/RC) Σ_r ⟨J_body(x)ᵀu_r, J_body(x_i)ᵀu_r⟩: (rows, n).
+    With ``signs`` (R, C) the average over the outputs instead, (1/RC) Σ_r ⟨J(x)ᵀu_r, M⁻¹J(x_i)ᵀu_r⟩·μ_head: (rows, n).
     Other images see the mean of the heads at the point, training rows their own (see `lqf.linear.model`). ``budget``:
     bytes for the part of the images' Jacobian that is held at a time; default: a quarter of what is free.
     """
@@ -53,17 +53,18 @@ def body_cross(
     tape = Tape(model.body, problem.inputs.example())
     held, k = len(queries) * len(us), len(us) if signs is None else 1
     per_gradient = max(1, budget // (held * problem.targets.element_size()))
-    groups = list(grouped(parts(tape, per_gradient), per_gradient))
+    groups = list(grouped(parts(tape, per_gradient, problem.ridge.of), per_gradient))
     out = problem.targets.new_zeros(len(queries) * k, len(problem.targets) * k, dtype=torch.float64)
     total = len(groups) * (len(queries) + len(problem.targets))
     with progress.stage("kernel with the training data", total=total, unit="rows") as stage, matmul_precision(False):
         for group in groups:
             size = sum(p.size for p in group)
+            inverse = _inverse_ridge(problem, group)
             left = problem.targets.new_empty(len(queries), len(us), size)
             for rows, x in queries.batches():
                 mine = left.new_empty(len(x), len(us), size)
                 gradients(tape, group, x, theirs(rows), mine)
-                left[rows] = mine
+                left[rows] = mine * inverse
                 stage.advance(len(x))
             for rows, x in problem.inputs.batches():
                 right = left.new_empty(len(x), len(us), size)
@@ -88,10 +89,16 @@ def averaged_cross(
     budget: int | None = None,
     progress: Progress = SILENT,
 ) -> Tensor:
-    """z̃_q·z̃_i + k(x_q, x_i)/ω of other images with the training rows, averaged over views: (images, n)."""
+    """z̃_q·z̃_i + k(x_q, x_i) of other images with the training rows, averaged over views: (images, n)."""
     body = body_cross(problem, side.inputs, signs, budget=budget, progress=progress)
-    k = head_cross(side.features, features) + body / (problem.ridge.body / problem.ridge.head)
-    return average_views(k, side.inputs.n_views)
+    return average_views(head_cross(side.features, features) + body, side.inputs.n_views)
+
+
+def _inverse_ridge(problem: QuadraticProblem, group: list[Part]) -> Tensor:
+    """μ_head M⁻¹ of the weights of some parts, in their order."""
+    ridge = problem.ridge
+    factors = torch.tensor([ridge.head / ridge.of(p.weight) for p in group], dtype=torch.float64).to(problem.targets)
+    return factors.repeat_interleave(torch.tensor([p.size for p in group], device=factors.device))
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

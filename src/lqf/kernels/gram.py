@@ -16,6 +16,8 @@ from torch import Tensor
 from lqf.linear.batch import pass_bytes
 from lqf.linear.layers import Layer, NormLayer, Tape, in_groups
 from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
+from lqf.linear.stages import Groups, group_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.progress import SILENT, Progress
@@ -42,9 +44,19 @@ class Part:
     size: int
     names: tuple[str, ...] = ()
 
+    @property
+    def weight(self) -> str:
+        """Name of one of its weights, which all are of one stage."""
+        own = self.names[0] if self.layer is None else self.layer.weight or self.layer.bias
+        assert own is not None
+        return own
 
-def parts(tape: Tape, largest: int) -> list[Part]:
-    """Cut the linearised weights into parts of at most ``largest`` entries (at least one channel each)."""
+
+def parts(tape: Tape, largest: int, stage: Callable[[str], object] = lambda _: None) -> list[Part]:
+    """Cut the linearised weights into parts of at most ``largest`` entries (at least one channel each).
+
+    ``stage``: name of a weight -> what weights without a rule must have in common to be made together.
+    """
     shapes = dict(zip(tape.body.layout.names, tape.body.layout.shapes, strict=True))
     out = []
     for layer in tape.layers:
@@ -58,7 +70,10 @@ def parts(tape: Tape, largest: int) -> list[Part]:
             width = min(step, channels - at)
             whole = isinstance(layer, NormLayer)
             out.append(Part(layer, slice(None) if whole else slice(at, at + width), size * width // channels))
-    return [*out, *_without_rule(tape.other_sizes(), largest)]
+    others: dict[object, dict[str, int]] = {}
+    for name, size in tape.other_sizes().items():
+        others.setdefault(stage(name), {})[name] = size
+    return [*out, *(part for sizes in others.values() for part in _without_rule(sizes, largest))]
 
 
 def _without_rule(sizes: dict[str, int], largest: int) -> Iterator[Part]:
@@ -91,16 +106,21 @@ def body_kernel(
     per_row: int,
     *,
     budget: int,
+    groups: Groups = (),
     joint: bool = True,
     progress: Progress = SILENT,
 ) -> Tensor:
-    """Inner products of the body's gradients, in float64.
+    """Inner products of the body's gradients, in float64: one matrix per group of stages, (S, m, m).
+
+    Without groups all weights are in one matrix, (1, m, m), where stages with a ridge strength of their own count by
+    what the body's is over theirs: K = Σ_s (μ_body/μ_s) K_s.
 
     Args:
         problem: data and model.
         cotangents: which R combinations of the features to differentiate for each row.
         per_row: R.
         budget: bytes for the part of the Jacobian held at a time.
+        groups: names of the stages in each group.
         joint: True: all (row, r) pairs against each other, (nR, nR), row-major in (row, r). False: the R kernels
             between equal r, averaged: (n, n); an average of several is an estimate anyway and may use TF32.
         progress: where to report.
@@ -108,15 +128,16 @@ def body_kernel(
     n, world, inputs = len(problem.targets), problem.inputs.world, problem.inputs.gathered()
     tape = Tape(problem.model.body, inputs.example())
     per_gradient = max(1, min(world.all_gather(budget)) // (n * per_row * problem.targets.element_size()))
-    every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)))
+    into = _Into(groups, problem.ridge)
+    every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)), into.key)
     mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
-    groups = list(grouped(mine, per_gradient))
+    held = list(grouped(mine, per_gradient))
     saved, *layers = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
-    kernel = torch.zeros(m, m, dtype=torch.float64, device=problem.targets.device)
+    kernel = torch.zeros(max(1, len(groups)), m, m, dtype=torch.float64, device=problem.targets.device)
     _give_back(kernel.device)
-    with progress.stage("per-sample Jacobians", total=n * len(groups), unit="rows") as stage:
-        for group in groups:
+    with progress.stage("per-sample Jacobians", total=n * len(held), unit="rows") as stage:
+        for group in held:
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
             sizes = (saved + _whole_bytes(tape, group, rows.element_size()), *layers)
             step = rows_at_a_time(inputs.batch_size, min(TOGETHER, per_row), sizes, rows.device)
@@ -126,11 +147,45 @@ def body_kernel(
                     gradients(tape, group, x, cotangents(index), rows[done : done + len(x)], step)
                 done += len(x)
                 stage.advance(len(x))
-            for block in [rows.flatten(0, 1)] if joint else list(rows.unbind(1)):
-                add_gram(kernel, block, 1.0 if joint else 1.0 / per_row, fast=per_row > 1 and not joint)
-            del rows, block  # the next group's must not be held at the same time
+            for which, factor, columns in into.runs(group):
+                run = rows[..., columns]
+                for block in [run.flatten(0, 1)] if joint else list(run.unbind(1)):
+                    scale = factor if joint else factor / per_row
+                    add_gram(kernel[which], block, scale, fast=per_row > 1 and not joint)
+            del rows, run, block  # the next group's must not be held at the same time
             _give_back(kernel.device)
     return world.all_reduce_(kernel)
+
+
+@dataclass(frozen=True)
+class _Into:
+    """Which matrix the inner products of a weight go into, and by which factor.
+
+    Attributes:
+        groups: names of the stages in each; none: one matrix for all.
+        ridge: whose strengths are the factors then.
+    """
+
+    groups: Groups
+    ridge: Ridge
+
+    def key(self, weight: str) -> tuple[int, float]:
+        if not self.groups:
+            return 0, self.ridge.body / self.ridge.of(weight)
+        return group_of(weight, self.groups), 1.0
+
+    def runs(self, group: list[Part]) -> list[tuple[int, float, slice]]:
+        """Matrix, factor and columns of consecutive parts that have both in common."""
+        out: list[tuple[int, float, slice]] = []
+        at = 0
+        for part in group:
+            which, factor = self.key(part.weight)
+            if out and out[-1][:2] == (which, factor):
+                out[-1] = which, factor, slice(out[-1][2].start, at + part.size)
+            else:
+                out.append((which, factor, slice(at, at + part.size)))
+            at += part.size
+        return out
 
 
 def _whole_bytes(tape: Tape, group: list[Part], item: int) -> int:

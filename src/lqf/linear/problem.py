@@ -1,8 +1,10 @@
 """The quadratic objective, over all rows of the training data.
 
-    L(δ) = ½ Σ s_i ‖r_i − J_i δ‖² + ½ μ_head ‖V‖² + ½ μ_body ‖δ_body‖²,     r_i = t_i − f(x_i; δ = 0),
+    L(δ) = ½ Σ s_i ‖r_i − J_i δ‖² + ½ μ_head ‖V‖² + ½ Σ_s μ_s ‖δ_s‖²,     r_i = t_i − f(x_i; δ = 0),
 
-    H = Σ s_i J_iᵀJ_i + M,  b = Σ s_i J_iᵀ r_i,  δ* = H⁻¹ b,     M = diag(μ_head, μ_body).
+    H = Σ s_i J_iᵀJ_i + M,  b = Σ s_i J_iᵀ r_i,  δ* = H⁻¹ b,     M = diag(μ_head, μ_1, …, μ_S),
+
+with one ridge strength for all of the body's weights or one for each of its stages (`lqf.linear.ridge`).
 
 Sums, not means: removing a sample leaves every other term as it was. λ = μ/N is the weight decay per sample. Where many
 processes share the rows, each sweeps its own, and every result is added up over the processes once.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,18 +22,7 @@ from torch import Tensor
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
-
-
-@dataclass(frozen=True)
-class Ridge:
-    """Ridge strengths μ (sum form) of the head and of the body; the paper's single λ is head = body = λN."""
-
-    head: float
-    body: float
-
-    def scaled(self, factor: float) -> Ridge:
-        """Both times a factor."""
-        return Ridge(factor * self.head, factor * self.body)
+from lqf.linear.ridge import Ridge, spread
 
 
 @dataclass(frozen=True)
@@ -74,10 +66,16 @@ class QuadraticProblem:
         """The body's part of `zero`."""
         return self.zero()[self.model.head_size :]
 
+    @cached_property
+    def body_ridge(self) -> float | Tensor:
+        """μ of every entry of the body (D,); a number where all have the same."""
+        layout = self.model.body.layout
+        return spread(self.ridge.along(layout), layout, self.targets)
+
     def penalty_gradient(self, delta: Tensor) -> Tensor:
         """Mδ."""
         h = self.model.head_size
-        return torch.cat([self.ridge.head * delta[:h], self.ridge.body * delta[h:]])
+        return torch.cat([self.ridge.head * delta[:h], self.body_ridge * delta[h:]])
 
     def initial_residual(self, features: Tensor) -> Tensor:
         """r (n, C) from the features of all rows (n, p)."""
@@ -129,7 +127,7 @@ class QuadraticProblem:
         self._sum(out)
         h = self.model.head_size
         out[:h] /= self.ridge.head
-        out[h:] /= self.ridge.body
+        out[h:] /= self.body_ridge
         return out
 
     def body_jvp(self, v: Tensor) -> Tensor:

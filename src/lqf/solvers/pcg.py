@@ -109,7 +109,7 @@ class PCG:
         size = torch.tensor([b_norm], dtype=torch.float64, device=b.device)
         reached = conjugate_gradients(
             schur,
-            body_preconditioner(preconditioner, problem.ridge.body),
+            body_preconditioner(preconditioner, problem),
             (problem.zero_body() if start is None else start)[None],
             self._first(schur, b, start)[None],
             size,
@@ -145,8 +145,13 @@ def trusted_from(preconditioner: KFAC | None) -> int:
     return PLAIN_STEPS if preconditioner is None else 1
 
 
-def body_preconditioner(curvature: KFAC | None, ridge: float) -> Callable[[Tensor], Tensor]:
-    """(B + μ/COHERENCE)⁻¹ of the rows of a matrix (k, D); without curvature the rows themselves."""
-    if curvature is None:
-        return lambda r: r
-    return lambda r: torch.stack([curvature.solve(one, ridge / COHERENCE) for one in r])
+def body_preconditioner(curvature: KFAC | None, problem: QuadraticProblem) -> Callable[[Tensor], Tensor]:
+    """(B + M/COHERENCE)⁻¹ of the rows of a matrix (k, D).
+
+    Without curvature M⁻¹, in units of the body's own strength: the rows themselves where all weights have the same.
+    """
+    ridge = problem.ridge
+    if curvature is not None:
+        softer = ridge.scaled(1 / COHERENCE)
+        return lambda r: torch.stack([curvature.solve(one, softer) for one in r])
+    return (lambda r: r / (problem.body_ridge / ridge.body)) if ridge.stages else (lambda r: r)

@@ -3,9 +3,9 @@
 With Z̃ the features of all rows and S their weights, minimising L over the head leaves a quadratic in the body alone,
 the Schur complement of the head's block:
 
-    min_V L(V, δ) = ½ (r − J_body δ)ᵀ Q (r − J_body δ) + ½ μ_body ‖δ‖²,     Q = S − S Z̃ (Z̃ᵀSZ̃ + μ_head)⁻¹ Z̃ᵀ S,
+    min_V L(V, δ) = ½ (r − J_body δ)ᵀ Q (r − J_body δ) + ½ δᵀ M_body δ,     Q = S − S Z̃ (Z̃ᵀSZ̃ + μ_head)⁻¹ Z̃ᵀ S,
 
-    A δ = b,     A = J_bodyᵀ Q J_body + μ_body I,     b = J_bodyᵀ Q r.
+    A δ = b,     A = J_bodyᵀ Q J_body + M_body,     b = J_bodyᵀ Q r.
 
 Head and body explain largely the same things (class means above all), so a preconditioner that treats them as
 independent blocks converges slowly; without the head the body's problem is far better conditioned. Q mixes all rows, so
@@ -87,14 +87,14 @@ class SchurComplement:
         self.problem.inputs.world.broadcast_(x)  # processes that round differently come together again here
         one = x.view(-1)
         with matmul_precision(fast=False):
-            return (self._weighted_vjp(self.problem, self._left(one)) - self.problem.ridge.body * one).view_as(x)
+            return (self._weighted_vjp(self.problem, self._left(one)) - self.problem.body_ridge * one).view_as(x)
 
     def quick_residual(self, x: Tensor) -> Tensor:
         """b − A x of one body x (D,) by fast passes: one product, and b itself is not needed."""
         r = self.problem.initial_residual(self.features)
 
         def compute() -> Tensor:
-            return self._weighted_vjp(self.fast, r - self.fast.body_jvp(x)) - self.problem.ridge.body * x
+            return self._weighted_vjp(self.fast, r - self.fast.body_jvp(x)) - self.problem.body_ridge * x
 
         return in_range(self.fast, compute, tf32=self.tf32)
 
@@ -118,7 +118,7 @@ class SchurComplement:
         return stacked(e, y)
 
     def _product(self, problem: QuadraticProblem, v: Tensor) -> Tensor:
-        return problem.ridge.body * v + self._weighted_vjp(problem, problem.body_jvp(v))
+        return problem.body_ridge * v + self._weighted_vjp(problem, problem.body_jvp(v))
 
     def _weighted_vjp(self, problem: QuadraticProblem, y: Tensor) -> Tensor:
         """J_bodyᵀ Q y for y (…, n, C)."""

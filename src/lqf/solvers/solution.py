@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.exactness import Level
 
@@ -52,7 +53,7 @@ class Certificate:
             f"{verdict} the tolerance {tol:.1e}: {outputs}relative residual {relative:.2e} after {passes} passes over "
             "the data"
         )
-        lowest = min(problem.ridge.head, problem.ridge.body) if problem.model.body.size else problem.ridge.head
+        lowest = problem.ridge.lowest if problem.model.body.size else problem.ridge.head
         return cls(relative, relative * b_norm / lowest, passes, converged, sentence, output_gap)
 
 

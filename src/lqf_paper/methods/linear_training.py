@@ -21,7 +21,8 @@ from lqf.fast.replay import Passes, Replayed
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.training.finetune import rate

@@ -16,7 +16,8 @@ from torch.func import functional_call
 from lqf.curvature import Preconditioner, precondition
 from lqf.curvature.preconditioner import spread
 from lqf.data import Images
-from lqf.linear.problem import QuadraticProblem, Ridge
+from lqf.linear.problem import QuadraticProblem
+from lqf.linear.ridge import Ridge
 from lqf.runtime.precision import matmul_precision
 from lqf.settings import Settings
 from lqf.training.finetune import FineTuning, seeded

@@ -17,7 +17,7 @@ from lqf.data import Images, Preprocess
 from lqf.fitting import Context, TrainingProblem, TrainingSet
 from lqf.fitting.pose import pose_unplanned
 from lqf.fitting.select_pooling import select_pooling
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.settings import Settings
 from lqf.utils.progress import SILENT, Progress
 

@@ -201,7 +201,7 @@ class BySolves:
         curvature = problem.curvature  # before activations take the memory
         schur = SchurComplement(problem.fast, problem.features, problem.head.ridge, tf32=False)
         solves = Responses(schur, curvature, PROBE_TOL, PROBE_PRODUCTS, progress, REDUCTION)
-        averaged = problem.averaged.factorise(problem.ridge.body / problem.ridge.head)
+        averaged = problem.averaged.factorise(problem.ridge)
         return Leverages(solves, averaged, problem.context.settings.seed)
 
     def _solved(self, problem: TrainingProblem, start: Tensor | None) -> Solution:

@@ -21,7 +21,7 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import measure
 from lqf.fitting import FittedModel, TrainingTable
 from lqf.fitting.report import FitReport
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.linear.targets import decide
 from lqf.reports.evaluation import Tested
 from lqf.reports.explanation import Explanation, Push

@@ -8,7 +8,7 @@ its bodies, none of which has seen the fold.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from lqf.fitting.rungs.pace import head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, Linear, NotNow
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.linear.inputs import average_views
-from lqf.linear.problem import Ridge
+from lqf.linear.ridge import Ridge
 from lqf.settings import view_count
 from lqf.utils.text import rough_duration
 
@@ -195,7 +195,7 @@ class LinearRung:
         checkpoint, world = problem.context.checkpoint, problem.context.world
         if checkpoint is None or not bodies:
             return problem
-        at = {"rung": self.name, "unit": unit, "ridge": asdict(problem.ridge), "at": 0}
+        at = {"rung": self.name, "unit": unit, "ridge": problem.ridge.to_dict(), "at": 0}
         checkpoint = checkpoint.with_more({"outputs": outputs.reshape(-1)}, {"rung": self.name, "unit": unit})
         if world.rank == 0:
             checkpoint.save({"body": torch.stack(bodies).mean(0)}, at, force=True)
