@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from fits import FIXED, classifier, data, network, photos
+from fits import FIXED, classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier
 from lqf.data import load_samples
 from lqf.errors import LQFError
@@ -258,6 +258,20 @@ def test_a_fitted_model_owns_its_settings(tmp_path: Path) -> None:
     refitted = model.set_params(views="none").fit(X, Y)  # now they count
     assert refitted.report_["form"] == "w0"
     assert not np.allclose(refitted.decision_function(NEW), outputs)
+
+
+def test_crops_are_as_large_and_as_long_as_asked_for_and_stay_with_the_model(tmp_path: Path) -> None:
+    (x, y), new = pictures(12), pictures(5, seed=9)[0]
+    given = {"size": 8, "views": "crops4", "solver": "head", "weight_decay": 0.1}
+    plain = classifier(backbone=convnet(), **given).fit(x, y)
+    model = classifier(backbone=convnet(), **given, crop_area=0.9, crop_ratio=1).fit(x, y)
+    seen = model.fitted_.preprocess
+    assert (seen.views, seen.crop_area, seen.crop_ratio) == ("crops4", 0.9, 1.0)
+    assert not np.allclose(model.decision_function(new), plain.decision_function(new))
+    model.save(tmp_path / "run")
+    loaded = LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu")
+    assert (loaded.crop_area, loaded.crop_ratio, loaded.fitted_.preprocess) == (0.9, 1, seen)
+    np.testing.assert_array_equal(loaded.decision_function(new), model.decision_function(new))
 
 
 @pytest.mark.parametrize("names", [("07", "1", "7"), ("-1", "0", "3"), ("b", "a", "1")])

@@ -61,6 +61,20 @@ def test_settings_are_json_also_from_numpy() -> None:
     assert Settings().to_dict() == asdict(Settings())
 
 
+@pytest.mark.parametrize("value", [0, -0.1, 1.01, NAN, "0.5", None, True])
+def test_a_crop_shows_a_share_of_the_image(value: Any) -> None:
+    with pytest.raises(LQFError, match=rf"^crop_area is {value!r}; it must be a number above 0 and at most 1"):
+        Setup(crop_area=value)
+    assert Setup(crop_area=1).crop_area == 1
+
+
+@pytest.mark.parametrize("value", [0.99, 0, -2, INF, NAN, "4/3", None, True])
+def test_a_crop_has_a_longer_side(value: Any) -> None:
+    with pytest.raises(LQFError, match=rf"^crop_ratio is {value!r}; it must be a number, 1 or more"):
+        Setup(crop_ratio=value)
+    assert json.loads(json.dumps(Setup().to_dict()))["crop_ratio"] == Setup.crop_ratio == 4 / 3
+
+
 def test_the_classifier_takes_every_setting_with_the_same_default() -> None:
     arguments = inspect.signature(LQFClassifier.__init__).parameters
     known = {f.name: f.default for of in (Setup, Settings) for f in fields(of)}

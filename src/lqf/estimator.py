@@ -78,6 +78,8 @@ class LQFClassifier:
         size: int | None = Setup.size,
         squash: bool = Setup.squash,
         views: str = Settings.views,
+        crop_area: float = Setup.crop_area,
+        crop_ratio: float = Setup.crop_ratio,
         device: str = Setup.device,
         strict: bool = Setup.strict,
         limit_per_class: int | None = Setup.limit_per_class,
@@ -116,6 +118,8 @@ class LQFClassifier:
         self.size = size
         self.squash = squash
         self.views = views
+        self.crop_area = crop_area
+        self.crop_ratio = crop_ratio
         self.device = device
         self.strict = strict
         self.limit_per_class = limit_per_class
@@ -240,7 +244,13 @@ class LQFClassifier:
         check_trainable(samples)
         backbone = load_backbone(setup.backbone, weights=setup.weights, leaky=setup.leaky, seed=settings.seed)
         views: Any = "none" if settings.views == "auto" else settings.views
-        preprocess = backbone.preprocess(size=setup.size, squash=setup.squash, views=views)
+        preprocess = backbone.preprocess(
+            size=setup.size,
+            squash=setup.squash,
+            views=views,
+            crop_area=setup.crop_area,
+            crop_ratio=setup.crop_ratio,
+        )
         world.same("data, settings and network", [samples.ids, settings.to_dict(), backbone.spec["state_sha256"]])
         context = Context(settings, device, world, progress, deadline=deadline)
         given, pace = len(samples), None

@@ -65,6 +65,8 @@ COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole nu
 NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")
 TIME = Rule(lambda v: v is None or _is_positive(v), "give a time like 90, 20s, 10m or 1h30m")
 WHOLE = Rule(_is_whole, "it must be a whole number")
+SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 and at most 1")
+ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
 VIEWS = Rule(_are_views, f"choose auto, {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
 SWITCH = Rule(lambda v: isinstance(v, bool), "it must be True or False")
 
@@ -117,11 +119,25 @@ class Setup:
     squash: bool = setting(
         False, "resize to a square, as the paper does, instead of cutting the middle out", group=IMAGES
     )
+    crop_area: float = setting(
+        0.25, "least share of the image that a random crop of crops8 shows", group=IMAGES, rule=SHARE, metavar="SHARE"
+    )
+    crop_ratio: float = setting(
+        4 / 3,
+        "most by which such a crop is longer in one direction than in the other; default: 1.333 (4/3)",
+        group=IMAGES,
+        rule=ONE_OR_MORE,
+        metavar="RATIO",
+    )
     device: str = setting("auto", "auto (a GPU if there is one), cpu, cuda, cuda:1, …", group=SOLVING, metavar="NAME")
     strict: bool = setting(False, "refuse images that cannot be read, instead of skipping them", group=IMAGES)
     limit_per_class: int | None = setting(
         None, "use at most so many images of every class, chosen by the seed", group=IMAGES, metavar="K"
     )
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            _check(f, getattr(self, f.name))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; a network given as an object is named."""
@@ -157,7 +173,7 @@ class Settings:
         "auto",
         "fixed views of every image, in training and in predictions: none (its centre alone), flip (and its mirror "
         "image), five or ten crops, resized (four views, two of them random resized crops), crops8 (eight, or any "
-        "other number, with crops of a quarter of the image or more); auto: what gains out of sample",
+        "other number, with random crops of `crop_area` or more); auto: what gains out of sample",
         group=IMAGES,
         rule=VIEWS,
         metavar="NAME",

@@ -249,7 +249,7 @@ class TestRandomCrops:
         areas = []
         for view in range(2, p.n_views):
             assert p.drawn(view)
-            boxes = windows_by_contents(hashes, view, side, p.drawn_area).boxes
+            boxes = windows_by_contents(hashes, view, side, p.drawn_area, p.drawn_ratio).boxes
             areas += (boxes[:, 2] * boxes[:, 3] / side**2).tolist()
         assert not p.drawn(0)
         assert not p.drawn(1)

@@ -121,6 +121,13 @@ def test_a_view_that_is_not_there(square, view):
         ({"mean": 0.5}, "three numbers"),
         ({"mean": (0.5, 0.5, float("nan"))}, "three numbers"),
         ({"std": (1, 1, 0)}, "positive"),
+        ({"crop_area": 0}, "crop_area is 0; it must be a number above 0 and at most 1"),
+        ({"crop_area": 1.5}, "crop_area is 1.5"),
+        ({"crop_area": float("nan")}, "crop_area is nan"),
+        ({"crop_area": "0.5"}, "crop_area is '0.5'"),
+        ({"crop_ratio": 0.75}, "crop_ratio is 0.75; it must be a number, 1 or more"),
+        ({"crop_ratio": float("inf")}, "crop_ratio is inf"),
+        ({"crop_ratio": True}, "crop_ratio is True"),
     ],
 )
 def test_bad_settings(settings, sentence):
@@ -131,6 +138,19 @@ def test_bad_settings(settings, sentence):
 def test_settings_survive_json():
     for p in (Preprocess(), Preprocess(np.int64(96), 100, True, "bicubic", (0.1, 0.2, 0.3), (1, 2, 3), "ten")):
         assert Preprocess.from_dict(json.loads(json.dumps(p.to_dict()))) == p
+    for given in ({"crop_area": np.float32(0.5)}, {"crop_ratio": 1}, {"crop_area": 0.1, "crop_ratio": 5 / 3}):
+        p = Preprocess(views="crops5", **given)
+        values = json.loads(json.dumps(p.to_dict()))
+        assert set(given) <= set(values)
+        assert Preprocess.from_dict(values) == p != Preprocess(views="crops5")
+
+
+def test_defaults_of_later_fields_are_left_out():
+    """Keys of results and checkpoints are made from this."""
+    names = ["size", "resize", "keep_aspect", "interpolation", "mean", "std", "views"]
+    assert list(Preprocess(views="crops8").to_dict()) == names
+    earlier = Preprocess.from_dict({"size": 64, "resize": None, "views": "crops8"})
+    assert (earlier.crop_area, earlier.crop_ratio) == (0.25, 4 / 3)
 
 
 def test_unknown_settings_are_refused():

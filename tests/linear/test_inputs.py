@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fits import CPU, convnet, opened, pictures
 from lqf.data import Preprocess, normalize
 from lqf.data.crops import random_crops
+from lqf.data.rows import cut_on
 from lqf.errors import LQFError
 from lqf.linear.inputs import Inputs
 
@@ -132,6 +133,47 @@ def test_the_prefix_of_some_samples_can_be_kept() -> None:
     expected = part.fetch(torch.arange(10))
     assert part.cache_prefix()
     torch.testing.assert_close(part.fetch(torch.arange(10)), expected)
+
+
+CROPS = Preprocess(size=8, resize=10, views="crops5", crop_area=0.1)
+
+
+@pytest.mark.parametrize("at_once", [1, 11, 1024])
+def test_drawn_crops_are_kept_where_they_fit(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lqf.linear.inputs._AT_ONCE", at_once)
+    rows, size = inputs(CROPS), 30 * 3 * 8 * 8
+    expected = rows.fetch(torch.arange(30))
+    assert not rows.keep_on_device(size - 1)
+    assert rows.keep_on_device(size)
+    monkeypatch.setattr("lqf.linear.inputs.rows_on", lambda *_: pytest.fail("they were cut again"))
+    assert torch.equal(rows.fetch(torch.arange(30)), expected)
+    assert torch.equal(rows.take(torch.tensor([4, 1])).fetch(torch.tensor([7, 0])), expected[[7, 20]])
+
+
+def test_only_drawn_crops_are_kept_on_a_cpu() -> None:
+    assert not inputs().keep_on_device()
+    assert inputs(Preprocess(size=8, resize=10, views="resized")).keep_on_device()
+
+
+def test_views_cut_by_the_device_are_those_cut_by_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = inputs(CROPS).fetch(torch.arange(30))
+    monkeypatch.setattr("lqf.linear.inputs.rows_on", cut_on)
+    rows = inputs(CROPS)
+    assert torch.equal(rows.fetch(torch.arange(30)), plain)
+    assert rows.keep_on_device()
+    assert torch.equal(rows.fetch(torch.arange(30)), plain)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("preprocess", [FIVE, CROPS, Preprocess(size=8)])
+def test_rows_on_a_gpu(preprocess: Preprocess) -> None:
+    here = inputs(preprocess)
+    there = Inputs(here.images, preprocess, device=torch.device("cuda"), dtype=torch.float64, batch_size=12)
+    every = torch.arange(len(here))
+    cut = there.fetch(every)
+    assert there.keep_on_device()
+    assert torch.equal(there.fetch(every), cut)
+    torch.testing.assert_close(cut.cpu(), here.fetch(every), rtol=1e-14, atol=1e-14)
 
 
 def augmented(rows: Inputs, index: list[int], seed: int = 0) -> Tensor:

@@ -57,13 +57,23 @@ class Backbone:
     classifier: nn.Linear | None = None
     head: str = field(default="classifier", repr=False)
 
-    def preprocess(self, *, size: int | None = None, squash: bool = False, views: str = "none") -> Preprocess:
+    def preprocess(
+        self,
+        *,
+        size: int | None = None,
+        squash: bool = False,
+        views: str = "none",
+        crop_area: float = Preprocess.crop_area,
+        crop_ratio: float = Preprocess.crop_ratio,
+    ) -> Preprocess:
         """Pixels to what it was trained to see.
 
         Args:
             size: side of its input; None: its own.
             squash: resize images to a square instead of cutting the middle out.
             views: fixed views of every image.
+            crop_area: least share of the image that a drawn crop shows.
+            crop_ratio: most by which it is longer in one direction than in the other.
         """
         return Preprocess(
             size=self.size if size is None else size,
@@ -72,6 +82,8 @@ class Backbone:
             std=self.std,
             keep_aspect=not squash,
             views=views,
+            crop_area=crop_area,
+            crop_ratio=crop_ratio,
         )
 
 

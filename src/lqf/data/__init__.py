@@ -12,6 +12,7 @@ from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
 from lqf.data.parts import has_pixels, select_images, with_views
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
+from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
 from lqf.data.shards import gather_images, held, open_shard
 from lqf.data.unlabelled import load_unlabelled
@@ -31,6 +32,7 @@ __all__ = [
     "normalize",
     "open_images",
     "open_shard",
+    "rows_on",
     "select_images",
     "with_views",
 ]

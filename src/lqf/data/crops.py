@@ -3,7 +3,8 @@
 By a generator: the same state gives the same pixels. All numbers of a batch are drawn before any pixel is touched, a
 fixed count per image, so neither threads nor the place where the images come from (memory or disk) can change them. By
 contents: an image has the same crops wherever it stands, among training images or alone. Random crops are cut wherever
-the pixels lie (`random_crops`); fixed ones belong to a model and are resampled as its images are (`fixed_crops`).
+the pixels lie (`random_crops`); fixed ones belong to a model and are resampled as its images are, by Pillow
+(`fixed_crops`) or by tensors with the same result (`lqf.data.resample`).
 """
 
 from __future__ import annotations
@@ -21,12 +22,11 @@ from PIL import Image
 from torch import Tensor
 
 from lqf.data.parallel import in_order
-from lqf.data.preprocess import ANY_AREA, RESAMPLING, Preprocess
+from lqf.data.preprocess import ANY_AREA, RESAMPLING, SOME_RATIO, Preprocess
 from lqf.errors import LQFError
 
 Scheme = Literal["crop", "resized"]
 _TRIES = 10
-_RATIO = (3 / 4, 4 / 3)
 
 
 def random_crops(whole: Tensor, scheme: str, size: int, generator: torch.Generator) -> Tensor:
@@ -132,24 +132,37 @@ def squares(n: int, side: int, s: int, generator: torch.Generator) -> Tensor:
 def rectangles(n: int, side: int, generator: torch.Generator) -> Tensor:
     """Boxes (n, 4) of random area and ratio in a square; the whole square where none of ten fits."""
     area, ratio, places = (_uniform((n, k), generator) for k in (_TRIES, _TRIES, 2))
-    return _boxes(area, ratio, places, side, ANY_AREA)
+    return _boxes(area, ratio, places, side, ANY_AREA, SOME_RATIO)
 
 
-def windows_by_contents(hashes: Sequence[str], view: int, side: int, share: tuple[float, float] = ANY_AREA) -> Windows:
+def windows_by_contents(
+    hashes: Sequence[str], view: int, side: int, least: float = ANY_AREA, most: float = SOME_RATIO
+) -> Windows:
     """A rectangle like those of `rectangles`, from the hash of each image and the number of the view.
 
-    ``share``: of the image's area, from the least to the most.
+    Args:
+        hashes: of the images.
+        view: number of the view.
+        side: R, of the images.
+        least: share of the image's area; the share is uniform from there to 1.
+        most: r; width over height is log-uniform in [1/r, r].
     """
     digests = (hashlib.sha512(f"{content} {view}".encode()).digest() for content in hashes)
     words = np.frombuffer(b"".join(digests), ">u4").reshape(-1, 16).astype(np.float64)
     area, ratio, places, mirrored, _ = torch.from_numpy(words / 2**32).split((6, 6, 2, 1, 1), 1)
-    return Windows(_boxes(area, ratio, places, side, share), mirrored[:, 0] < 0.5)
+    return Windows(_boxes(area, ratio, places, side, least, most), mirrored[:, 0] < 0.5)
 
 
-def _boxes(area: Tensor, ratio: Tensor, places: Tensor, side: int, share: tuple[float, float]) -> Tensor:
+def fixed_windows(hashes: Sequence[str], view: int, preprocess: Preprocess) -> Windows:
+    """Where a drawn view of ``preprocess`` lies in the images with these hashes."""
+    return windows_by_contents(hashes, view, preprocess.stored, preprocess.drawn_area, preprocess.drawn_ratio)
+
+
+def _boxes(area: Tensor, ratio: Tensor, places: Tensor, side: int, least: float, most: float) -> Tensor:
     """From uniform numbers: areas and ratios (n, tries), of which the first that fits is taken; places (n, 2)."""
-    area = (share[0] + area * (share[1] - share[0])) * side * side
-    ratio = (math.log(_RATIO[0]) + ratio * math.log(_RATIO[1] / _RATIO[0])).exp()
+    area = (least + area * (1 - least)) * side * side
+    low, high = 1 / most, most
+    ratio = (math.log(low) + ratio * math.log(high / low)).exp()
     w, h = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()  # (n, tries)
     fits = (w >= 1) & (w <= side) & (h >= 1) & (h <= side)
     first = fits.int().argmax(1, keepdim=True)

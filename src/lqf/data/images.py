@@ -53,7 +53,7 @@ class Images(Protocol):
         ...
 
     def whole(self, index: Index) -> Tensor:
-        """uint8 (B, 3, R, R), resized and not yet cropped, for random crops (`lqf.data.crops`)."""
+        """uint8 (B, 3, R, R), resized and not yet cropped, for crops on a device (`lqf.data.crops`, `rows`)."""
         ...
 
 

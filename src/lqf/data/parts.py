@@ -16,7 +16,13 @@ from lqf.errors import LQFError
 
 def has_pixels(images: Images) -> bool:
     """Whether there are pictures, of which other views can be taken, and not tensors."""
-    return isinstance(images.local if isinstance(images, Shard) else images, PixelImages)
+    return preprocess_of(images) is not None
+
+
+def preprocess_of(images: Images) -> Preprocess | None:
+    """How pictures are cut into views; None: they are tensors."""
+    local = images.local if isinstance(images, Shard) else images
+    return local.preprocess if isinstance(local, PixelImages) else None
 
 
 def with_views(images: Images, preprocess: Preprocess) -> Images:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.data.crops import fixed_crops, windows_by_contents
+from lqf.data.crops import fixed_crops, fixed_windows
 from lqf.data.decode import Unreadable, sha256, to_image
 from lqf.data.parallel import in_order
 from lqf.data.preprocess import Preprocess
@@ -44,7 +44,7 @@ class PixelImages:
     def batch(self, index: Index, view: int = 0) -> Tensor:
         if self.preprocess.drawn(view):
             contents = [self.hashes[i] for i in positions(index, len(self))]
-            windows = windows_by_contents(contents, view, self.preprocess.stored, self.preprocess.drawn_area)
+            windows = fixed_windows(contents, view, self.preprocess)
             return fixed_crops(self._resized(index), windows, self.preprocess, self.workers)
         top, left, mirrored = self.preprocess.window(view)
         s = self.preprocess.size

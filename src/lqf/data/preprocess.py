@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from lqf.errors import LQFError
-from lqf.settings import NAMED_VIEWS, view_count
+from lqf.settings import NAMED_VIEWS, ONE_OR_MORE, SHARE, view_count
 
 Interpolation = Literal["bilinear", "bicubic"]
 Triple = tuple[float, float, float]
@@ -22,8 +22,11 @@ Triple = tuple[float, float, float]
 IMAGENET_MEAN: Triple = (0.485, 0.456, 0.406)
 IMAGENET_STD: Triple = (0.229, 0.224, 0.225)
 
-ANY_AREA, QUARTER = (0.08, 1.0), (0.25, 1.0)
-"""Share of the image that a drawn crop shows: of "resized", and of crops8."""
+ANY_AREA, SOME_RATIO = 0.08, 4 / 3
+"""Least share of the image that a random resized crop shows, and most by which one of its sides is the longer."""
+LATER = ("crop_area", "crop_ratio")
+"""Fields that came after the first results were stored. Keys of results and checkpoints are made from `to_dict`, which
+leaves them out at their defaults: those of earlier versions are still found."""
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
@@ -41,8 +44,11 @@ class Preprocess:
         std: Per channel, of pixels in [0, 1].
         views: The fixed crops of an image, all of which are used: only the centre; the centre and its mirror image;
             centre and four corners; those five and their mirror images; "resized", the centre, its mirror image and two
-            random resized crops, drawn from the image's contents; "crops8", likewise with six crops of a quarter of the
-            image or more (any number from 3 on). View 0 is always the centre.
+            random resized crops, drawn from the image's contents; "crops8", likewise with six crops of ``crop_area``
+            and ``crop_ratio`` (any number from 3 on). View 0 is always the centre.
+        crop_area: Least share of the image that a drawn crop of "crops8" shows; the share is uniform from there to 1.
+        crop_ratio: r, the most by which such a crop is longer in one direction than in the other; its ratio is
+            log-uniform in [1/r, r].
     """
 
     size: int = 224
@@ -52,6 +58,8 @@ class Preprocess:
     mean: Triple = IMAGENET_MEAN
     std: Triple = IMAGENET_STD
     views: str = "none"
+    crop_area: float = 0.25
+    crop_ratio: float = SOME_RATIO
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
@@ -60,6 +68,11 @@ class Preprocess:
             raise LQFError(f"std is {self.std}; it must be positive")
         _check_choice("interpolation", self.interpolation, Interpolation)
         view_count(self.views)
+        for name, rule in (("crop_area", SHARE), ("crop_ratio", ONE_OR_MORE)):
+            value = getattr(self, name)
+            if not rule.allows(value):
+                raise LQFError(f"{name} is {value!r}; {rule.sentence}")
+            object.__setattr__(self, name, float(value))
         for name in ("size", "resize"):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -111,17 +124,24 @@ class Preprocess:
         return self._draws and 2 <= view < self.n_views
 
     @property
-    def drawn_area(self) -> tuple[float, float]:
-        """Share of the image that a drawn view shows, from the least to the most."""
-        return ANY_AREA if self.views == "resized" else QUARTER
+    def drawn_area(self) -> float:
+        """Least share of the image that a drawn view shows."""
+        return ANY_AREA if self.views == "resized" else self.crop_area
+
+    @property
+    def drawn_ratio(self) -> float:
+        """Most by which a drawn view is longer in one direction than in the other."""
+        return SOME_RATIO if self.views == "resized" else self.crop_ratio
 
     @property
     def _draws(self) -> bool:
         return self.views not in NAMED_VIEWS or self.views == "resized"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
+        """For JSON; without `LATER` fields that have their defaults."""
+        usual = {f.name for f in fields(self) if f.name in LATER and getattr(self, f.name) == f.default}
+        values = asdict(self) | {"mean": list(self.mean), "std": list(self.std)}
+        return {name: value for name, value in values.items() if name not in usual}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Preprocess:

@@ -27,7 +27,8 @@ def check_same(model: Model, images: Images, settings: Settings, backbone: Backb
         raise LQFError(f"the earlier model stands on another network ({model.backbone.name}); fit without --resume")
     if replace(model.preprocess, views="none") != replace(preprocess, views="none"):
         raise LQFError(
-            "the earlier model saw images of another size; give the same --size and --squash, or no --resume"
+            "the earlier model saw images of another size, or other crops of them; give the same --size, --squash, "
+            "--crop-area and --crop-ratio, or no --resume"
         )
     samples, train = images.samples, model.train
     same = samples.ids == train.ids and images.hashes == train.hashes and samples.groups == train.groups

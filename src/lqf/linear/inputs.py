@@ -13,11 +13,14 @@ from copy import copy
 import torch
 from torch import Tensor, nn
 
-from lqf.data import Images, Preprocess, gather_images, held, normalize
+from lqf.data import Images, Preprocess, gather_images, held, normalize, rows_on
 from lqf.data.crops import random_crops
 from lqf.runtime.distributed import ALONE, World
 from lqf.runtime.memory import available_bytes
 from lqf.utils.progress import SILENT, Progress
+
+_AT_ONCE = 1024
+"""Rows that are cut together where all are kept."""
 
 
 class Inputs:
@@ -140,7 +143,7 @@ class Inputs:
         if self._on_device is not None:
             x = self._on_device[(rows - self._first).to(self.device, non_blocking=True)]
         else:
-            x = self._pixels(rows).to(self.device, non_blocking=True)
+            x = self._pixels(rows)
         return self._through_prefix(normalize(x, self.preprocess, self.dtype))
 
     def augmented(self, rows: Tensor, scheme: str, generator: torch.Generator) -> Tensor:
@@ -239,22 +242,16 @@ class Inputs:
         budget = available_bytes(self.device) // 4 if budget is None else budget
         if len(own) * one.numel() * one.element_size() > budget:
             return False
-        self._on_device = torch.cat([self._pixels(part).to(self.device) for part in own.split(1024)])
+        kept = one.new_empty((len(own), *one.shape[1:]))
+        at_once = max(1, _AT_ONCE // self.n_views) * self.n_views  # whole samples, each of which is copied once
+        for first in range(0, len(own), at_once):
+            kept[first : first + at_once] = self._pixels(own[first : first + at_once])
+        self._on_device = kept
         return True
 
     def _pixels(self, rows: Tensor) -> Tensor:
-        sample, view = rows // self.n_views, rows % self.n_views
-        if self.n_views == 1:
-            return self.images.batch(sample, 0)
-        out: Tensor | None = None
-        for v in range(self.n_views):
-            mine = view == v
-            if bool(mine.any()):
-                part = self.images.batch(sample[mine], v)
-                out = part.new_empty((len(rows), *part.shape[1:])) if out is None else out
-                out[mine] = part
-        assert out is not None
-        return out
+        """The rows on the device, before they are normalised."""
+        return rows_on(self.device, self.images, rows // self.n_views, rows % self.n_views)
 
     def _through_prefix(self, x: Tensor) -> Tensor:
         if self.prefix is None:
