@@ -14,10 +14,20 @@ from sklearn.base import clone
 from torch import nn
 
 from faults import disk_full
-from fits import FIXED, classifier, convnet, data, network, photos, pictures
+from fits import CPU, FIXED, classifier, convnet, data, network, opened, photos, pictures
 from lqf import LQFClassifier, storage
+from lqf.backbones import Backbone, load_backbone
+from lqf.backbones.state import moved
+from lqf.backbones.tokens import find_tokens
+from lqf.backbones.with_token_pool import with_token_pool
+from lqf.data import Preprocess
 from lqf.errors import LQFError
-from lqf.fitting import FittedModel
+from lqf.fitting import Context, FittedModel, HeadFit, TrainingSet
+from lqf.fitting.assemble import assemble, assemble_head
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.pose import pose
+from lqf.settings import Settings
+from token_networks import SIDE, VIT, images, timm_model, transformer
 
 X, Y = data(15)
 NEW = data(7, seed=3)[0]
@@ -110,6 +120,62 @@ def test_a_named_backbone_needs_nothing_but_the_folder(tmp_path: Path) -> None:
     loaded = LQFClassifier.load(tmp_path / "run", device="cpu")
     assert same_predictions(model, loaded, train)
     assert loaded.get_params() == model.get_params()
+
+
+def token_model(net: nn.Module, kind: str, side: int, *, moves: bool, **options: object) -> FittedModel:
+    """Fitted on features of the network's last tokens; with or without weights of the network moved away first."""
+    backbone = load_backbone(net)
+    tokens = find_tokens(backbone.body.double(), images(2, side))
+    assert tokens is not None
+    reduction = torch.linalg.qr(torch.randn(tokens.channels, tokens.channels, dtype=torch.float64))[0][:3]
+    backbone = with_token_pool(backbone, tokens, kind, reduction, scale=0.5)
+    if moves:
+        backbone = shaken(backbone)
+    settings, preprocess = Settings(dtype="float64", **FIXED, **options), Preprocess(size=side)
+    training = TrainingSet.of(opened(*pictures(12, side=side), preprocess), preprocess, Context(settings, CPU))
+    encoder = Encoder(training, backbone)
+    head = HeadFit.of(encoder, kind, encoder.features())
+    if settings.solver == "head":
+        return assemble_head(head)
+    problem = pose(head)
+    return assemble(problem, problem.solve(), None)
+
+
+def shaken(backbone: Backbone) -> Backbone:
+    """With other weights than the network was given with."""
+    with torch.no_grad():
+        for w in backbone.body.parameters():
+            w += 0.01 * torch.randn_like(w)
+    return moved(backbone, backbone.body, {"steps": 1})
+
+
+def check_token_model(model: FittedModel, net: nn.Module, side: int, folder: Path) -> None:
+    """It comes back with the same pooling, features and outputs."""
+    storage.save(model, folder)
+    loaded = storage.load(folder, backbone=net)
+    assert isinstance(loaded, FittedModel)
+    assert loaded.backbone.spec == model.backbone.spec
+    new = opened(*pictures(5, seed=7, side=side), model.preprocess)
+    for name in ("features", "outputs"):
+        a, b = (getattr(m, name)(new, device=CPU, batch_size=3) for m in (model, loaded))
+        assert torch.equal(a, b)
+        assert a.std() > 0
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["as it is", "moved"])
+@pytest.mark.parametrize("linearize", ["head alone", "all", "blocks.1"])
+@pytest.mark.parametrize("kind", ["tokens_mean", "own_mean", "bilinear", "both"])
+def test_features_of_tokens_come_back(tmp_path: Path, kind: str, linearize: str, moves: bool) -> None:
+    solved = {"solver": "head"} if linearize == "head alone" else {"solver": "dense", "linearize": linearize}
+    model = token_model(transformer(), kind, SIDE, moves=moves, **solved)
+    check_token_model(model, transformer(), SIDE, tmp_path / "run")
+
+
+@pytest.mark.timm
+def test_features_of_tokens_of_a_timm_network_come_back(tmp_path: Path) -> None:
+    net = timm_model("vit_tiny_patch16_224", **VIT)()
+    model = token_model(net, "both", 32, moves=False, solver="dense", linearize="blocks.1")
+    check_token_model(model, net, 32, tmp_path / "run")
 
 
 def test_nothing_is_pickled(run: Path) -> None:

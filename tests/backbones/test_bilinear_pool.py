@@ -59,6 +59,14 @@ def test_inverse_and_its_derivatives(newton: bool) -> None:
     assert float((u * dx).sum()) == pytest.approx(float((pulled * d).sum()), rel=1e-9)
 
 
+def test_inverses_of_many_positions_by_two_threads() -> None:
+    """As many as the patches of a transformer, where torch.linalg.inv fails."""
+    torch.set_num_threads(2)
+    y = torch.randn(4, 256, 300, dtype=DOUBLE)
+    t = y @ y.mT / 300 + 0.01 * torch.eye(256)
+    torch.testing.assert_close(matrix_inverse(t, newton=False) @ t, torch.eye(256, dtype=DOUBLE).expand_as(t))
+
+
 @pytest.mark.parametrize("n", [16, 49])
 def test_newtons_iterations_reach_float64_at_the_spectra_of_feature_maps(n: int) -> None:
     """Rank n − 1 plus the ridge that pooling adds, here as small as a 256-channel map makes it."""

@@ -1,7 +1,8 @@
 """The average pooling at the end of a network: found by what it does, and replaced by bilinear pooling.
 
 Under average pooling the features are the mean of the last feature map (B, c, H, W), perhaps flattened, and nothing
-else: no layer follows. Networks that end in another way (a class token, a norm after the pooling) keep their own.
+else: no layer follows. Networks that end in another way (a class token, a norm after the pooling) are the business of
+`lqf.backbones.tokens`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from torch import Tensor, nn
 
 from lqf.backbones.base import Backbone
 from lqf.backbones.bilinear_pool import BilinearPool, may_be_average
-from lqf.backbones.both_pool import BothPool
+from lqf.backbones.both_pool import BothPool, MeanPool
+from lqf.backbones.token_pool import TokenPool, Tokens
+from lqf.backbones.with_token_pool import with_pool_of_spec
 
 
 @dataclass(frozen=True)
@@ -117,8 +120,26 @@ def with_both_pools(
     return _pooled(backbone, pool, average + pool.bilinear.n_features, pooling)
 
 
+def acting_features(backbone: Backbone) -> int | None:
+    """How many of the first features the network's weights act through; None: all of them."""
+    pooling = backbone.spec.get("pooling", {})
+    return int(pooling["average"]) if pooling.get("kind") == "both" else None
+
+
+def acting(backbone: Backbone) -> Backbone:
+    """The backbone with those features alone that its weights act through: itself, or a copy."""
+    own = acting_features(backbone)
+    if own is None:
+        return backbone
+    pooling = backbone.spec["pooling"]
+    pool = TokenPool(Tokens(**pooling["tokens"]), "own") if "tokens" in pooling else MeanPool()
+    return _pooled(backbone, pool, own, {"kind": "mean", "module": pooling["module"]})
+
+
 def with_pooling(backbone: Backbone, pooling: dict[str, Any], reduction: Tensor | None) -> Backbone:
     """A copy of the backbone that pools as an entry of a spec says."""
+    if "tokens" in pooling:
+        return with_pool_of_spec(backbone, pooling, reduction)
     if pooling["kind"] == "both":
         name, channels, average, scale = (pooling[key] for key in ("module", "channels", "average", "scale"))
         return with_both_pools(backbone, name, reduction, channels, average, scale)
@@ -137,4 +158,4 @@ def reduction_of(backbone: Backbone) -> Tensor | None:
     """(k, c) rows of a bilinear pooling, to be saved; None where there is nothing to save."""
     kept = backbone.spec.get("pooling")
     pool = backbone.body.get_submodule(kept["module"]) if kept else None
-    return pool.rows if isinstance(pool, BilinearPool | BothPool) else None
+    return pool.rows if isinstance(pool, BilinearPool | BothPool | TokenPool) else None

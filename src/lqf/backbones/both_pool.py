@@ -37,3 +37,11 @@ class BothPool(nn.Module):
     def extra_repr(self) -> str:
         """Shown by print."""
         return f"scale={self.scale:.3g}"
+
+
+class MeanPool(nn.Module):
+    """(B, c, H, W) -> (B, c): the first half of `BothPool` alone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The features."""
+        return x.mean((2, 3))

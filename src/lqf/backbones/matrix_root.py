@@ -100,7 +100,10 @@ class _Inverse(torch.autograd.Function):
 
     @staticmethod
     def forward(t: Tensor, newton: bool) -> Tensor:
-        return newton_inverse(t.double()).to(t.dtype) if newton else torch.linalg.inv(t)
+        if newton:
+            return newton_inverse(t.double()).to(t.dtype)
+        # not torch.linalg.inv, which fails for several matrices of 200 rows where MKL has two threads (torch 2.13)
+        return torch.cholesky_inverse(torch.linalg.cholesky(t))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, bool], output: Tensor) -> None:

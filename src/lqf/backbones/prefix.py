@@ -19,7 +19,11 @@ from torch import fx, nn
 
 from lqf.backbones.bilinear_pool import BilinearPool, may_be_average
 from lqf.backbones.both_pool import BothPool
+from lqf.backbones.token_pool import TokenPool
 from lqf.errors import LQFError
+
+OURS = "lqf"
+"""Marks graphs whose operations know the submodules they were traced in."""
 
 
 def split_at(body: nn.Module, stage: str) -> tuple[nn.Module, nn.Module]:
@@ -81,10 +85,19 @@ def _is_sequential(module: nn.Module) -> bool:
 
 @dataclass
 class Trace:
-    """A module's operations in order, and for each submodule the position at which it first begins."""
+    """A module's operations in order, and for each submodule the position at which it first begins.
+
+    Attributes:
+        graph: the operations.
+        starts: by name of a submodule.
+        given: the tensor that a submodule takes, where it is called once and that is a value of the graph.
+        made: the tensor that it makes, likewise.
+    """
 
     graph: fx.Graph
     starts: dict[str, int]
+    given: dict[str, fx.Node]
+    made: dict[str, fx.Node]
     nodes: list[fx.Node] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,6 +118,8 @@ class Trace:
 
 def trace(module: nn.Module) -> Trace:
     """Trace the forward of one tensor; further arguments keep their defaults."""
+    if isinstance(module, fx.GraphModule) and OURS in module.meta:
+        return _traced_before(module.graph)
     tracer = _Tracer()
     try:
         graph = tracer.trace(module)
@@ -114,7 +129,29 @@ def trace(module: nn.Module) -> Trace:
             f"{type(module).__name__} cannot be cut: torch.fx cannot trace its forward ({reason}). "
             "Linearise all of it, or write it as an nn.Sequential of stages."
         ) from error
-    return Trace(graph, tracer.starts)
+    return Trace(graph, tracer.starts, tracer.once(tracer.given), tracer.once(tracer.made))
+
+
+def _traced_before(graph: fx.Graph) -> Trace:
+    """Of a part of a network: it calls layers alone, but its operations know what they were a part of."""
+    starts: dict[str, int] = {}
+    given: dict[str, fx.Node] = {}
+    made: dict[str, fx.Node] = {}
+    for at, node in enumerate(graph.nodes):
+        for name, _ in node.meta.get("nn_module_stack", {}).values():
+            starts.setdefault(name, at)
+        if node.op == "call_module":
+            starts.setdefault(str(node.target), at)
+            made[str(node.target)] = node
+            given |= {str(node.target): n for n in node.args[:1] if isinstance(n, fx.Node)}
+    return Trace(graph, starts, given, made)
+
+
+def as_module(body: nn.Module, graph: fx.Graph) -> fx.GraphModule:
+    """Operations of a trace of ``body`` as a module, with the body's own weights under their names."""
+    out = fx.GraphModule(body, graph)
+    out.meta[OURS] = True
+    return out
 
 
 class _Tracer(fx.Tracer):
@@ -125,19 +162,33 @@ class _Tracer(fx.Tracer):
         super().__init__(autowrap_functions=tuple(layers.get_notrace_functions()) if layers else ())
         self._opaque = tuple(layers.get_notrace_modules()) if layers else ()
         self.starts: dict[str, int] = {}
+        self.given: dict[str, fx.Node] = {}
+        self.made: dict[str, fx.Node] = {}
+
+    def once(self, nodes: dict[str, fx.Node]) -> dict[str, fx.Node]:
+        """Of those submodules that are called only once."""
+        return {name: node for name, node in nodes.items() if self.num_calls[name] == 1}
 
     def create_args_for_root(self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None) -> Any:
         # one tensor only: an optional mask would otherwise become symbolic, and `if mask is not None` would be true
         return root_fn, [self.root, self.create_proxy("placeholder", "x", (), {})]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if isinstance(m, BilinearPool | BothPool) or may_be_average(m):
+        if isinstance(m, BilinearPool | BothPool | TokenPool) or may_be_average(m):
             return True  # looked for, and replaced, as a whole
+        if isinstance(m, nn.LayerNorm):  # timm's, too: a layer that there are rules for
+            return True
         return type(m) in self._opaque or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        self.starts.setdefault(self.path_of_module(m), len(self.graph.nodes))
-        return super().call_module(m, forward, args, kwargs)
+        name = self.path_of_module(m)
+        self.starts.setdefault(name, len(self.graph.nodes))
+        out = super().call_module(m, forward, args, kwargs)
+        if args and isinstance(args[0], fx.Proxy):
+            self.given[name] = args[0].node
+        if isinstance(out, fx.Proxy):
+            self.made[name] = out.node
+        return out
 
 
 def _split_graph(body: nn.Module, stage: str) -> tuple[nn.Module, nn.Module]:
@@ -156,7 +207,7 @@ def _split_graph(body: nn.Module, stage: str) -> tuple[nn.Module, nn.Module]:
     prefix, suffix = fx.Graph(), fx.Graph()
     _copy(traced.nodes[:cut], prefix, {}, passed)
     _copy(traced.nodes[cut:-1], suffix, {passed: suffix.placeholder("x")}, traced.nodes[-1].args[0])
-    return fx.GraphModule(body, prefix), fx.GraphModule(body, suffix)
+    return as_module(body, prefix), as_module(body, suffix)
 
 
 def _copy(nodes: list[fx.Node], graph: fx.Graph, known: dict[fx.Node, fx.Node], result: Any) -> None:
