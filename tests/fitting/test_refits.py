@@ -26,7 +26,7 @@ def whole(labels: torch.Tensor = LABELS) -> tuple[QuadraticProblem, Head]:
 def refits(p: QuadraticProblem, head: Head, monkeypatch: pytest.MonkeyPatch, products: int = 400) -> Refits:
     monkeypatch.setattr("lqf.fitting.refits.REFIT_PRODUCTS", products)
     monkeypatch.setattr("lqf.fitting.refits.REFIT_TOL", 1e-9)
-    return Refits(p, head, lambda part, fold: crossfit_point(part, 3.0, fold), None)
+    return Refits(p, head, lambda _, part, fold: crossfit_point(part, 3.0, fold), None)
 
 
 def test_outputs_are_those_of_the_optimum_without_the_fold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def assemble(problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | No
     """The linear model at its optimum; predictions go through the mean of its heads."""
     model = problem.model
     v, body = model.split(solution.delta)
-    mean = model.heads.mean(0)
+    mean = model.of_all_features(model.heads.mean(0))
     assert problem.plan is not None
     report = _report(
         problem.head_fit,
@@ -100,7 +100,7 @@ def _report(
         loo_level=None if loo is None else loo.level,
         loo_note=None if loo is None else loo.note,
         head_loo_error=head_loo_error,
-        point_ridge=head.choice.mu,
+        point_ridge=head.point_ridge if point else head.choice.mu,
         device=str(context.device),
         processes=context.world.size,
         skipped=data.images.skipped,

@@ -10,16 +10,15 @@ strength stays as it is. With K over all rows,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from lqf.fitting.refits import Refitted
 from lqf.fitting.training_problem import TrainingProblem
+from lqf.fitting.without_fold import posed_without
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import exact_kernels
-from lqf.linear.problem import QuadraticProblem
 
 
 def dense_refits(problem: TrainingProblem, folds: int, strengths: Sequence[float] = ()) -> Refitted:
@@ -42,7 +41,7 @@ def dense_refits(problem: TrainingProblem, folds: int, strengths: Sequence[float
 def _without(problem: TrainingProblem, left_out: Tensor, mu: float, budget: int) -> Tensor:
     """(rows of the fold, C) outputs, with the strength ``mu`` of the head."""
     keep = ~left_out
-    posed = _posed(problem, keep)
+    posed = posed_without(problem, left_out)
     groups, c = problem.data.groups, posed.model.n_outputs
     kernels = exact_kernels(posed, problem.features, groups, budget=budget)
     kernel = kernels.whole(problem.ridge.with_head(mu))
@@ -51,15 +50,3 @@ def _without(problem: TrainingProblem, left_out: Tensor, mu: float, budget: int)
     a = ridge.dual(kernels.residual[keep].reshape(-1, 1), mu)
     base = posed.model.base(problem.features[left_out], posed.fold[left_out])
     return base.double() + (kernel[outside][:, inside] @ a).view(-1, c)
-
-
-def _posed(problem: TrainingProblem, keep: Tensor) -> QuadraticProblem:
-    """The problem around the point of the rows in ``keep``; the others see the mean of its heads."""
-    whole, quadratic = problem.head, problem.quadratic
-    part = whole.of(*(t[keep.to(t.device)] for t in (whole.features, whole.residual, whole.weights, whole.groups)))
-    _, renumbered = torch.unique(problem.data.folds[keep.cpu()], return_inverse=True)
-    point = problem.point_of(part, renumbered)
-    heads = torch.cat([point.heads, point.heads.mean(0, keepdim=True)]).to(quadratic.model.heads)
-    fold = torch.full_like(quadratic.fold, len(heads) - 1)
-    fold[keep] = point.fold.to(fold)
-    return replace(quadratic, model=replace(quadratic.model, heads=heads), fold=fold)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
+from lqf.backbones.average_pool import acting, acting_features
 from lqf.errors import LQFError
 from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
@@ -36,6 +38,7 @@ class HeadFit:
         choice: its ridge strength, by leave-one-out.
         choices: what was chosen automatically so far, for the report.
         one_view: the same without the mirror images, where they were chosen and not asked for.
+        point: ridge strength of the head at the linearisation point, where it is given and not that of `acting`.
     """
 
     encoder: Encoder
@@ -45,6 +48,7 @@ class HeadFit:
     choice: Choice
     choices: tuple[dict[str, Any], ...] = ()
     one_view: HeadFit | None = None
+    point: float | Callable[[KernelRidge], float] | None = None
 
     @classmethod
     def of(
@@ -73,14 +77,33 @@ class HeadFit:
 
     @classmethod
     def at(cls, encoder: Encoder, pooling: str, ridge: float | Callable[[KernelRidge], float]) -> HeadFit:
-        """With the features of a network that may have been moved, at a given ridge strength."""
+        """With the features of a network that may have been moved; the ridge strength is that of the head at the point."""
         features = encoder.features()
         if not bool(torch.isfinite(features).all()):
             raise LQFError(
                 "the network's features are no longer finite after it was moved; "
                 "give fewer steps (relinearize), or a larger body_weight_decay"
             )
-        return cls.of(encoder, pooling, features, ridge)
+        if acting_features(encoder.backbone) is None:
+            return cls.of(encoder, pooling, features, ridge)
+        head = cls.of(encoder, pooling, features, lambda kernel: kernel.scale)  # whatever the problem's own will be
+        return replace(head, point=ridge)
+
+    @cached_property
+    def acting(self) -> HeadFit:
+        """The head on those of the features that the network's weights act through: the average of both poolings, else
+        all of them. The body is linearised under it.
+        """
+        own = acting_features(self.backbone)
+        if own is None:
+            return self
+        encoder = self.encoder.with_backbone(acting(self.backbone))
+        return HeadFit.of(encoder, "avg", self.features[:, :own], self.point)
+
+    @property
+    def point_ridge(self) -> float:
+        """Ridge strength of the head at the linearisation point."""
+        return self.acting.choice.mu
 
     @property
     def data(self) -> TrainingSet:

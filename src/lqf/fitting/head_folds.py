@@ -61,7 +61,7 @@ def _chosen_again(head: HeadFit) -> tuple[Tensor, tuple[float, ...]]:
     out, strengths = torch.zeros_like(whole.residual), []
     for k in range(int(fold.max()) + 1):
         keep = fold != k
-        part = whole.of(*(t[keep.to(t.device)] for t in (whole.features, whole.residual, whole.weights, whole.groups)))
+        part = whole.among(keep)
         others = data.some((data.folds[:: data.n_views] != k).numpy())
         prior = [PRIOR_STRENGTH * part.ridge.scale] if others.alone else None  # of two images per class one is left
         mu = choose_ridge(lambda _, r=part.ridge: r, part.residual, others.judge, [1.0], prior).mu  # type: ignore[misc]

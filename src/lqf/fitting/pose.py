@@ -86,10 +86,13 @@ def outlined(head: HeadFit, point: Point | None = None) -> TrainingProblem:
     data, context, settings = head.data, head.context, head.context.settings
     if point is None:
         kind = "probe" if data.alone and settings.head == "crossfit" else settings.head  # no fold shows its own classes
-        point = make_point(kind, head.head, head.choice.mu, data.folds, settings.seed)
+        point = make_point(kind, head.acting.head, head.point_ridge, data.folds, settings.seed)
     heads = context.world.broadcast_(point.heads.to(device=context.device, dtype=context.dtype))
+    model = LinearModel(head.acting.encoder.body, heads, settings.form == "w0", data.constant)
+    if head.acting is not head:
+        model = replace(model, reader=head.encoder.reader, read=head.features.shape[1])
     quadratic = QuadraticProblem(
-        LinearModel(head.encoder.body, heads, settings.form == "w0", data.constant),
+        model,
         head.encoder.inputs,
         data.targets.to(context.dtype),
         data.weights.to(context.dtype),
@@ -193,7 +196,7 @@ def loo_bias(problem: TrainingProblem) -> float | None:
     assert problem.choice is not None
     assert problem.plan is not None
     choice, head = problem.choice, problem.head_fit
-    other = blind_point(problem.point, head.head, head.choice.mu, problem.data.folds)
+    other = blind_point(problem.point, head.acting.head, head.point_ridge, problem.data.folds)
     if other is None:
         return None
     blind = outlined(head, other)

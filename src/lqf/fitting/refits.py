@@ -89,13 +89,13 @@ class Refits:
     Attributes:
         problem: the whole problem, with the body that products are made with.
         head: the whole closed-form head problem.
-        point: makes the linearisation point from a head problem over some rows and their folds.
+        point: makes the linearisation point of some rows, from their numbers, head problem and folds.
         preconditioner: the whole problem's; it only decides how soon a refit is good.
     """
 
     problem: QuadraticProblem
     head: Head
-    point: Callable[[Head, Tensor], Point]
+    point: Callable[[Tensor, Head, Tensor], Point]
     preconditioner: KFAC | None
 
     def outputs(self, fold: Tensor, folds: int | None = None, *, progress: Progress = SILENT) -> Tensor:
@@ -157,9 +157,9 @@ class Refits:
         self, fold: Tensor, left_out: Tensor, start: Tensor | None, products: int
     ) -> tuple[QuadraticProblem, Tensor]:
         rows = (~left_out).nonzero()[:, 0].to(self.problem.targets.device)
-        head = self.head.of(*(t[rows.to(t.device)] for t in self._head_rows()))
+        head = self.head.among(rows)
         _, renumbered = torch.unique(fold[rows.cpu()], return_inverse=True)
-        point = self.point(head, renumbered)
+        point = self.point(rows, head, renumbered)
         model = replace(self.problem.model, heads=point.heads.to(self.problem.model.heads))
         fold = point.fold.to(self.problem.fold)
         if min(self.problem.inputs.world.all_gather(self.problem.inputs.held_share)) >= MASKED:
@@ -196,10 +196,9 @@ class Refits:
 
     def _predict(self, part: QuadraticProblem, delta: Tensor, left_out: Tensor, out: Tensor) -> None:
         samples = self._samples(left_out)
-        out[rows_of(self.problem, samples)] = sweep.outputs(part.model, self.problem.inputs.take(samples), delta)
-
-    def _head_rows(self) -> tuple[Tensor, ...]:
-        return self.head.features, self.head.residual, self.head.weights, self.head.groups
+        rows = rows_of(self.problem, samples)
+        features = self.head.features[rows.to(self.head.features.device)]
+        out[rows] = sweep.outputs(part.model, self.problem.inputs.take(samples), delta, features)
 
     def _samples(self, rows: Tensor) -> Tensor:
         return rows[:: self.problem.inputs.n_views].nonzero()[:, 0]

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
+from lqf.backbones.average_pool import acting
 from lqf.backbones.state import moved, with_flat_state
 from lqf.data import has_pixels
 from lqf.errors import LQFError
@@ -133,8 +134,8 @@ def stepped_encoder(problem: TrainingProblem, body: Tensor) -> Encoder:
     for halvings in range(HALVINGS):
         length = 0.5**halvings
         other = stepped(problem.head_fit.backbone, stage, body, length)
-        if _follows(problem, linearized_body(other.body, stage)[1], length * body):
-            return problem.encoder.with_backbone(other)
+        if _follows(problem, linearized_body(acting(other).body, stage)[1], length * body):
+            return problem.head_fit.encoder.with_backbone(other)
     raise LQFError(
         f"the network does not follow its linear model over {length:.1g} of the step either; "
         "give no relinearize, or a larger body_weight_decay"

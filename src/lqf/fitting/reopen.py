@@ -39,7 +39,8 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
     outline = outlined(head)
     problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))
     if not model.head_alone:
-        _check_point(model.point, problem.model.heads.mean(0)[:, :-1])
+        made = problem.model.of_all_features(problem.model.heads.mean(0))
+        _check_point(model.point, made[:, :-1])
     return problem
 
 

@@ -97,8 +97,8 @@ class TrainingProblem:
 
     @property
     def encoder(self) -> Encoder:
-        """Images to features, and faster passes."""
-        return self.head_fit.encoder
+        """Images to the features that the body's weights act through, and faster passes."""
+        return self.head_fit.acting.encoder
 
     @property
     def features(self) -> Tensor:
@@ -123,7 +123,7 @@ class TrainingProblem:
     @property
     def used(self) -> Used:
         """Ridge strengths of its solution."""
-        return Used(self.head_fit.choice.mu, self.ridge.head, self.ridge.body)
+        return Used(self.head_fit.point_ridge, self.ridge.head, self.ridge.body)
 
     @property
     def choices(self) -> tuple[dict[str, Any], ...]:
@@ -136,10 +136,18 @@ class TrainingProblem:
             decays += choice_of_weight_decay(self.choice, total, of)
         return (*self.head_fit.choices, *decays)
 
-    def point_of(self, head: Head, folds: Tensor) -> Point:
-        """The linearisation point of the same kind and strength for some of the rows, with their own folds (rows,)."""
-        settings = self.context.settings
-        return make_point(settings.head, head, self.head_fit.choice.mu, folds, settings.seed)
+    def point_of(self, rows: Tensor, head: Head, folds: Tensor) -> Point:
+        """The linearisation point of the same kind and strength for some of the rows.
+
+        Args:
+            rows: numbers of the rows.
+            head: their head problem over all features.
+            folds: (rows,) their own folds.
+        """
+        settings, acting = self.context.settings, self.head_fit.acting
+        if acting is not self.head_fit:
+            head = acting.head.among(rows)
+        return make_point(settings.head, head, self.head_fit.point_ridge, folds, settings.seed)
 
     # --- passes -------------------------------------------------------------------------------------------------------
 
@@ -215,7 +223,7 @@ class TrainingProblem:
     def among(self, samples: Tensor) -> TrainingProblem:
         """The problem of these samples alone, with the same point and ridge strengths; the others lose their weight."""
         rows, head = rows_of(self.quadratic, samples), self.head
-        part = head.of(*(t[rows.to(t.device)] for t in (head.features, head.residual, head.weights, head.groups)))
+        part = head.among(rows)
         ridge = part.ridge.among(rows.to(part.ridge.q.device), len(head.features))
         quadratic = without_weight(self.quadratic, rows)
         share = float(quadratic.weights.sum() / self.quadratic.weights.sum())
@@ -259,7 +267,7 @@ class TrainingProblem:
     def encode(self, images: Images) -> EncodedInputs:
         """Other images with their features."""
         inputs = self.inputs_of(images)
-        return EncodedInputs(inputs, sweep.features(self.encoder.reader, inputs))
+        return EncodedInputs(inputs, sweep.features(self.head_fit.encoder.reader, inputs))
 
     def outputs(self, images: Images | Inputs, delta: Tensor) -> Tensor:
         """f (N, C) of other images, or of their rows, averaged over their views, in float64 on the CPU."""

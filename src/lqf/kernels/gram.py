@@ -113,12 +113,29 @@ def body_kernel(
     """Inner products of the body's gradients, in float64: one matrix per group of stages, (S, m, m).
 
     Without groups all weights are in one matrix, (1, m, m), where stages with a ridge strength of their own count by
-    what the body's is over theirs: K = Σ_s (μ_body/μ_s) K_s.
+    what the body's is over theirs: K = Σ_s (μ_body/μ_s) K_s. Arguments as of `body_kernels`.
+    """
+    return body_kernels(problem, cotangents, per_row, budget=budget, groups=groups, joint=joint, progress=progress)[0]
+
+
+def body_kernels(
+    problem: QuadraticProblem,
+    cotangents: Cotangents,
+    per_row: int,
+    *,
+    sets: int = 1,
+    budget: int,
+    groups: Groups = (),
+    joint: bool = True,
+    progress: Progress = SILENT,
+) -> Tensor:
+    """The same for several sets of gradients, which share their passes: (sets, S, m, m).
 
     Args:
         problem: data and model.
         cotangents: which R combinations of the features to differentiate for each row.
         per_row: R.
+        sets: the R gradients are those of so many sets, one after the other, of equal size.
         budget: bytes for the part of the Jacobian held at a time.
         groups: names of the stages in each group.
         joint: True: all (row, r) pairs against each other, (nR, nR), row-major in (row, r). False: the R kernels
@@ -134,7 +151,8 @@ def body_kernel(
     held = list(grouped(mine, per_gradient))
     saved, *layers = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
-    kernel = torch.zeros(max(1, len(groups)), m, m, dtype=torch.float64, device=problem.targets.device)
+    kernel = torch.zeros(sets, max(1, len(groups)), m, m, dtype=torch.float64, device=problem.targets.device)
+    draws = per_row // sets  # of a set
     _give_back(kernel.device)
     with progress.stage("per-sample Jacobians", total=n * len(held), unit="rows") as stage:
         for group in held:
@@ -149,9 +167,9 @@ def body_kernel(
                 stage.advance(len(x))
             for which, factor, columns in into.runs(group):
                 run = rows[..., columns]
-                for block in [run.flatten(0, 1)] if joint else list(run.unbind(1)):
-                    scale = factor if joint else factor / per_row
-                    add_gram(kernel[which], block, scale, fast=per_row > 1 and not joint)
+                for k, block in enumerate([run.flatten(0, 1)] if joint else run.unbind(1)):
+                    scale = factor if joint else factor / draws
+                    add_gram(kernel[k // draws, which], block, scale, fast=per_row > 1 and not joint)
             del rows, run, block  # the next group's must not be held at the same time
             _give_back(kernel.device)
     return world.all_reduce_(kernel)

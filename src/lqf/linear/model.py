@@ -9,6 +9,9 @@ b = 1 is the Taylor expansion around w0 = (W̃, body weights): the ridge pulls t
 the head itself and is pulled towards zero. c = α/C is the same for every sample and class, whatever the labels are.
 
 Under cross-fitting there are several heads, and each training row uses the one that has not seen its label.
+
+The head may see more features than the body's weights act through: of z = (z_body, z_rest) the heads W at the point see
+the first part alone, and z_rest is read from the network as it is.
 """
 
 from __future__ import annotations
@@ -27,16 +30,20 @@ class LinearModel:
     """f(x) = c + b·W̃z̃ + Jδ, linear in δ.
 
     Attributes:
-        body: the linearised features.
-        heads: (K, C, p+1) heads at the linearisation point, bias last; row i of the training set uses heads[fold[i]].
+        body: the linearised features, q of them.
+        heads: (K, C, q+1) heads at the linearisation point, bias last; row i of the training set uses heads[fold[i]].
         around_w0: b, whether the expansion starts from the point's own output (True) or from zero.
         constant: c.
+        reader: makes all features z of the head, of which those of the body are the first; None: there are no others.
+        read: p, how many it makes.
     """
 
     body: Linearization
     heads: Tensor
     around_w0: bool
     constant: float
+    reader: Linearization | None = None
+    read: int | None = None
 
     @property
     def n_outputs(self) -> int:
@@ -46,12 +53,12 @@ class LinearModel:
     @property
     def n_features(self) -> int:
         """p, without the bias."""
-        return self.heads.shape[2] - 1
+        return self.heads.shape[2] - 1 if self.read is None else self.read
 
     @property
     def head_size(self) -> int:
         """Number of head weights, C·(p+1): the first entries of δ."""
-        return self.heads[0].numel()
+        return self.n_outputs * (self.n_features + 1)
 
     @property
     def size(self) -> int:
@@ -67,7 +74,13 @@ class LinearModel:
         """Features z (B, p) and Jδ (B, C)."""
         v, body = self.split(delta)
         z, dz = self.body.jvp(x, body)
+        z = z if self.reader is None else self.reader.value(x)
         return z, self._outputs(z, dz, v, fold)
+
+    def jvp_at(self, z: Tensor, x: Tensor, delta: Tensor, fold: Tensor | None = None) -> Tensor:
+        """Jδ (B, C) of rows whose features z (B, p) are known."""
+        v, body = self.split(delta)
+        return self._outputs(z, self.body.jvp(x, body)[1], v, fold)
 
     def body_jvp(self, x: Tensor, body: Tensor, fold: Tensor | None = None) -> Tensor:
         """W J_z v (B, C): the outputs' change by a change v of the body alone."""
@@ -81,7 +94,8 @@ class LinearModel:
         """Jᵀu for u = u(z) of shape (B, C), summed over the batch: (size,)."""
         kept: list[Tensor] = []
 
-        def at_features(z: Tensor) -> Tensor:
+        def at_features(own: Tensor) -> Tensor:
+            z = own if self.reader is None else self.reader.value(x)
             uz = u(z)
             kept.append(uz.T @ with_one(z))
             return self.to_features(uz, fold)
@@ -96,7 +110,8 @@ class LinearModel:
         v, body = self.split(delta)
         kept: list[Tensor] = []
 
-        def at_features(z: Tensor, dz: Tensor) -> Tensor:
+        def at_features(own: Tensor, dz: Tensor) -> Tensor:
+            z = own if self.reader is None else self.reader.value(x)
             out = self._outputs(z, dz, v, fold)
             u = cotangent(z, out)
             kept.extend([out, u.T @ with_one(z)])
@@ -109,10 +124,17 @@ class LinearModel:
     def base(self, z: Tensor, fold: Tensor | None = None) -> Tensor:
         """The output at δ = 0: c + b·W̃z̃, (B, C)."""
         out = z.new_full((len(z), self.n_outputs), self.constant)
-        return out + self._through(self.heads, with_one(z), fold) if self.around_w0 else out
+        own = z[:, : self.heads.shape[2] - 1]
+        return out + self._through(self.heads, with_one(own), fold) if self.around_w0 else out
+
+    def of_all_features(self, head: Tensor) -> Tensor:
+        """A head (C, q+1) of the point as one of all features (C, p+1), with zeros for those that it does not see."""
+        return torch.cat(
+            [head[:, :-1], head.new_zeros(len(head), self.n_features + 1 - head.shape[1]), head[:, -1:]], 1
+        )
 
     def to_features(self, u: Tensor, fold: Tensor | None = None) -> Tensor:
-        """Wᵀu: cotangents at the outputs (B, C) as cotangents at the features (B, p)."""
+        """Wᵀu: cotangents at the outputs (B, C) as cotangents at the body's features (B, q)."""
         if fold is None or len(self.heads) == 1:
             return u @ self.heads.mean(0)[:, :-1]
         return _own(u @ self.heads[..., :-1], fold)

@@ -76,14 +76,18 @@ def outputs(
     model: LinearModel,
     inputs: Inputs,
     delta: Tensor,
+    known: Tensor | None = None,
     *,
     progress: Progress = SILENT,
     name: str = "",
     collect: torch.device | None = None,
 ) -> Tensor:
-    """f (rows, C) of all rows through the mean of the heads."""
+    """f (rows, C) of all rows through the mean of the heads; ``known``: their features (rows, p)."""
 
-    def apply(_: Tensor, x: Tensor) -> Tensor:
+    def apply(rows: Tensor, x: Tensor) -> Tensor:
+        if known is not None:
+            z = known[rows.to(known.device)].to(x)
+            return model.base(z) + model.jvp_at(z, x, delta)
         z, jd = model.jvp(x, delta)
         return model.base(z) + jd
 

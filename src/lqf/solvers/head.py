@@ -46,6 +46,11 @@ class Head:
             ridge = KernelRidge.from_features(with_one(features), weights, groups)
         return cls(features, residual.double(), weights, groups, ridge)
 
+    def among(self, rows: Tensor) -> Head:
+        """The head of some rows alone."""
+        own = (self.features, self.residual, self.weights, self.groups)
+        return self.of(*(t[rows.to(t.device)] for t in own))
+
     def solve(self, mu: float) -> Tensor:
         """V* (C, p+1) in float64, minimising ½ Σ s‖r − Vz̃‖² + ½μ‖V‖²."""
         return head_products.vjp(self.ridge.dual(self.residual, mu), self.features)
