@@ -11,7 +11,7 @@ from PIL import Image
 
 from lqf.data import Preprocess, check_trainable, load_samples, open_images
 from lqf.data import images as images_module
-from lqf.data.crops import random_crops, rectangles, windows_by_contents
+from lqf.data.crops import random_crops, random_rectangles, windows_by_contents
 from lqf.data.parallel import in_order
 from lqf.errors import LQFError
 from lqf.runtime.memory import _cgroup, _meminfo, available_ram, cores
@@ -200,7 +200,7 @@ class TestRandomCrops:
     @pytest.mark.parametrize("by", ["generator", "contents"])
     def test_rectangles_have_the_area_and_ratio_they_should(self, by):
         windows = windows_by_contents([hashlib.sha256(str(i).encode()).hexdigest() for i in range(4000)], 2, 256)
-        drawn = rectangles(4000, 256, torch.Generator().manual_seed(0))
+        drawn = random_rectangles(4000, 256, torch.Generator().manual_seed(0)).boxes
         boxes = (drawn if by == "generator" else windows.boxes).double().numpy()
         assert 1900 < windows.mirrored.sum() < 2100
         top, left, h, w = boxes.T
@@ -259,7 +259,7 @@ class TestRandomCrops:
     def test_resized_crops_are_pieces_of_the_image(self, images):
         im, whole = images
         seed = torch.Generator().manual_seed(3)
-        box = rectangles(1, 12, torch.Generator().manual_seed(3))[0]
+        box = random_rectangles(1, 12, torch.Generator().manual_seed(3)).boxes[0]
         top, left, h, w = box
         piece = Image.fromarray(whole[0, :, top : top + h, left : left + w].permute(1, 2, 0).contiguous().numpy())
         expected = torch.from_numpy(np.array(piece.resize((8, 8), Image.Resampling.BILINEAR))).permute(2, 0, 1)

@@ -119,8 +119,9 @@ def draw_windows(n: int, scheme: str, side: int, s: int, generator: torch.Genera
     """Windows of side ``s``, or to be resized to it, for ``n`` images of side ``side``."""
     if scheme not in get_args(Scheme):
         raise LQFError(f"the augmentation {scheme!r} is not known; choose {' or '.join(get_args(Scheme))}")
-    boxes = squares(n, side, s, generator) if scheme == "crop" else rectangles(n, side, generator)
-    return Windows(boxes, _uniform((n,), generator) < 0.5, scheme == "resized")
+    if scheme == "resized":
+        return random_rectangles(n, side, generator)
+    return Windows(squares(n, side, s, generator), _uniform((n,), generator) < 0.5, False)
 
 
 def squares(n: int, side: int, s: int, generator: torch.Generator) -> Tensor:
@@ -129,16 +130,20 @@ def squares(n: int, side: int, s: int, generator: torch.Generator) -> Tensor:
     return torch.cat([corners, torch.full((n, 2), s)], 1)
 
 
-def rectangles(n: int, side: int, generator: torch.Generator) -> Tensor:
-    """Boxes (n, 4) of random area and ratio in a square; the whole square where none of ten fits."""
+def random_rectangles(
+    n: int, side: int, generator: torch.Generator, least: float = ANY_AREA, most: float = SOME_RATIO
+) -> Windows:
+    """Rectangles of random area and ratio (see `windows_by_contents`) in a square, mirrored with probability ½; the
+    whole square where none of ten fits.
+    """
     area, ratio, places = (_uniform((n, k), generator) for k in (_TRIES, _TRIES, 2))
-    return _boxes(area, ratio, places, side, ANY_AREA, SOME_RATIO)
+    return Windows(_boxes(area, ratio, places, side, least, most), _uniform((n,), generator) < 0.5)
 
 
 def windows_by_contents(
     hashes: Sequence[str], view: int, side: int, least: float = ANY_AREA, most: float = SOME_RATIO
 ) -> Windows:
-    """A rectangle like those of `rectangles`, from the hash of each image and the number of the view.
+    """A rectangle like those of `random_rectangles`, from the hash of each image and the number of the view.
 
     Args:
         hashes: of the images.

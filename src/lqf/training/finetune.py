@@ -33,7 +33,7 @@ from lqf.utils.progress import SILENT, Progress
 
 Loss = Literal["cross_entropy", "mse"]
 Schedule = Literal["cosine", "steps", "constant"]
-Augment = Literal["crop", "resized", "none"]
+Augment = Literal["crop", "resized", "crops", "none"]
 Precision = Literal["bf16", "float32"]
 Mode = Literal["train", "eval"]
 SHOWN = 50
@@ -60,7 +60,7 @@ class FineTuning:
         weight_decay: λ.
         epochs: passes over the data.
         batch_size: images per step; all batches have this size (the next epoch follows on in the same batch).
-        loss: "cross_entropy" or "mse".
+        loss: "cross_entropy" or "mse"; with one output, whose sign says which of two classes, "mse" alone.
         alpha: scale of the targets of "mse".
         momentum, nesterov: of SGD.
         schedule: "cosine" to zero, "steps": η/10 from two thirds on, or "constant".
@@ -179,7 +179,7 @@ class FineTuning:
         """ℓ (B,) of every sample."""
         if self.loss == "cross_entropy":
             return F.cross_entropy(outputs, labels, reduction="none")
-        targets = self.alpha * F.one_hot(labels, outputs.shape[1])
+        targets = self.alpha * (labels[:, None] - 0.5 if outputs.shape[1] == 1 else F.one_hot(labels, outputs.shape[1]))
         return 0.5 * (outputs - targets).square().sum(1)
 
     def _batch(self, images: Images) -> int:

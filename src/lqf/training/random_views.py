@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lqf.data import Images, Preprocess
-from lqf.data.crops import Windows, crop, draw_windows
+from lqf.data.crops import Windows, crop, draw_windows, random_rectangles
 from lqf.data.pixels import PixelImages
 from lqf.errors import LQFError
 from lqf.runtime.memory import available_bytes
@@ -25,7 +25,8 @@ class RandomViews:
     Args:
         images: opened images.
         preprocess: gives R and s.
-        scheme: "crop", "resized" (see `lqf.data.crops`) or "none": the central view.
+        scheme: "crop", "resized" (see `lqf.data.crops`), "crops": rectangles as the drawn views of ``preprocess`` are,
+            or "none": the central view.
         device: where the batches are made.
     """
 
@@ -46,7 +47,10 @@ class RandomViews:
         """Windows of ``n`` random views, on the device; None where there is nothing to draw."""
         if self.scheme == "none":
             return None
-        return draw_windows(n, self.scheme, self.preprocess.stored, self.preprocess.size, generator).to(self.device)
+        p = self.preprocess
+        if self.scheme == "crops":
+            return random_rectangles(n, p.stored, generator, p.crop_area, p.crop_ratio).to(self.device)
+        return draw_windows(n, self.scheme, p.stored, p.size, generator).to(self.device)
 
     def batch(self, rows: Tensor, windows: Windows | None) -> Tensor:
         """The views of the images ``rows`` (B,), which lie on the device, in ``windows`` drawn for them."""

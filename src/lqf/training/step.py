@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lqf.fast.replay import Passes, Record, Replayed
+from lqf.linear.targets import decide
 from lqf.training.network import Network, autocast
 
 
@@ -53,7 +54,7 @@ def sgd_step(
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
-        return loss.detach(), (outputs.detach().argmax(1) != labels).float().mean()
+        return loss.detach(), (decide(outputs.detach()) != labels).float().mean()
 
     changes = [*network.parameters(), *network.buffers(), *without_momentum(optimiser)]
     return step if compile else Replayed(step, say, changes=changes, record=record)
