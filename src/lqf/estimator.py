@@ -84,11 +84,13 @@ class LQFClassifier:
         strict: bool = Setup.strict,
         limit_per_class: int | None = Setup.limit_per_class,
         solver: str = Settings.solver,
+        predict_views: str = Settings.predict_views,
         pooling: str = Settings.pooling,
         pool_channels: int = Settings.pool_channels,
         linearize_reduction: bool = Settings.linearize_reduction,
         weight_decay: float | str = Settings.weight_decay,
         body_weight_decay: float | str = Settings.body_weight_decay,
+        strengths: str = Settings.strengths,
         head: str = Settings.head,
         form: str = Settings.form,
         linearize: str = Settings.linearize,
@@ -124,11 +126,13 @@ class LQFClassifier:
         self.strict = strict
         self.limit_per_class = limit_per_class
         self.solver = solver
+        self.predict_views = predict_views
         self.pooling = pooling
         self.pool_channels = pool_channels
         self.linearize_reduction = linearize_reduction
         self.weight_decay = weight_decay
         self.body_weight_decay = body_weight_decay
+        self.strengths = strengths
         self.head = head
         self.form = form
         self.linearize = linearize

@@ -79,6 +79,7 @@ def setting(
     choices: tuple[str, ...] = (),
     rule: Rule | None = None,
     metavar: str = "N",
+    later: bool = False,
 ) -> Any:
     """A field with all that is known about it.
 
@@ -89,8 +90,9 @@ def setting(
         choices: allowed values.
         rule: other checks.
         metavar: of the option's value.
+        later: whether results that are kept under the settings they were made with were made before it was there.
     """
-    known = {"help": help, "group": group, "choices": choices, "rule": rule, "metavar": metavar}
+    known = {"help": help, "group": group, "choices": choices, "rule": rule, "metavar": metavar, "later": later}
     return field(default=default, metadata=known)
 
 
@@ -178,6 +180,13 @@ class Settings:
         rule=VIEWS,
         metavar="NAME",
     )
+    predict_views: str = setting(
+        "auto",
+        "views that a prediction averages over: same (as in training), flip or none; auto: what is best out of sample",
+        group=IMAGES,
+        choices=("auto", "same", "flip", "none"),
+        later=True,
+    )
     pooling: str = setting(
         "auto",
         "mean of the last feature map, root of its covariance, or both (the network is then linearised under the "
@@ -196,6 +205,13 @@ class Settings:
     )
     body_weight_decay: float | str = setting(
         "auto", "the same of all other weights", group=PROBLEM, rule=DECAY, metavar="λ"
+    )
+    strengths: str = setting(
+        "stages",
+        "weight decay of the network's stages: one for each (`stages`), by nested folds, or one for all of them (`one`)",
+        group=PROBLEM,
+        choices=("stages", "one"),
+        later=True,
     )
     head: str = setting(
         "crossfit",

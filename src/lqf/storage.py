@@ -133,6 +133,7 @@ def _write_one(model: FittedModel, folder: Path) -> dict[str, Any]:
         "alpha": model.alpha,
         "constant": model.constant,
         "stage": model.stage,
+        **({} if model.trained_views is None else {"trained_views": model.trained_views}),
         "files": names,
     }
 
@@ -222,6 +223,7 @@ def _assemble(
         settings=_fields(Settings, meta["settings"]),
         setup=setup,
         tried=_read_tried(path, meta),
+        trained_views=meta.get("trained_views"),
     )
 
 

@@ -73,7 +73,7 @@ class Analysis:
     @classmethod
     def _of_stack(cls, stack: Stack, images: Images, context: Context, method: str) -> Analysis:
         """Every member's problem; that of the main one stands for the training data."""
-        members = [cls.of(m, with_views(images, m.preprocess), context, method) for m in stack.members]
+        members = [cls.of(m, with_views(images, m.trained_on), context, method) for m in stack.members]
         main = members[stack.members.index(stack.main)]
         return cls(stack, main.problem, ByStack.of(stack, tuple(m.method for m in members)))
 
@@ -133,7 +133,7 @@ class Analysis:
             return images
         samples = self._labelled(images, y)
         progress = self.problem.context.progress
-        return Queries.of(open_images(samples, self.problem.data.preprocess, strict=True, progress=progress))
+        return Queries.of(open_images(samples, self.model.preprocess, strict=True, progress=progress))
 
     @computing
     def leave_one_out(self, samples: Iterable[str | int] | None = None) -> LeaveOneOut:

@@ -91,7 +91,7 @@ class ByIteration:
         if samples is not None:
             wanted = sorted(set(units.member[samples].tolist()))
             e = self._solved(units, wanted)
-            outputs = average_views((targets - e.to(targets)), self.problem.data.n_views).cpu()
+            outputs = self._shown(targets - e.to(targets))
             return Answer(outputs[samples], "solved", f"{self.note}, by refits without them")
         stored = self.model.loo
         if stored is None:
@@ -181,7 +181,11 @@ class ByIteration:
     def _by_leverage(self, units: Units) -> Tensor:
         """(N, C) out-of-sample outputs from `_estimated`."""
         e = self._estimated(units)
-        return average_views(self.problem.quadratic.targets.to(e) - e, self.problem.data.n_views).cpu()
+        return self._shown(self.problem.quadratic.targets.to(e) - e)
+
+    def _shown(self, rows: Tensor) -> Tensor:
+        """Outputs of training rows (n, C) as those of a prediction (N, C), on the CPU."""
+        return average_views(rows, self.problem.data.n_views, self.model.preprocess.n_views).cpu()
 
     @property
     def _kernels(self) -> Kernels:

@@ -66,7 +66,7 @@ class ByKernel:
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """(N, C) t − e^loo."""
         rows = self.problem.data.targets.to(self.dual.residual) - self.dual.out_of_sample(units)
-        every = average_views(rows, self.dual.n_views).cpu()
+        every = average_views(rows, self.dual.n_views, self.model.preprocess.n_views).cpu()
         return self._answer(every if samples is None else every[samples])
 
     def information(self, queries: Queries | None, units: Units) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,12 +15,18 @@ from lqf.fitting.out_of_sample import prior_temperature, temperature
 from lqf.fitting.report import FitReport, choice_of_weight_decay
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.linear.ridge import Ridge
+from lqf.settings import view_count
 from lqf.solvers.head import Head
 from lqf.solvers.solution import Certificate, Solution
 
 
-def assemble(problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None) -> FittedModel:
-    """The linear model at its optimum; predictions go through the mean of its heads."""
+def assemble(
+    problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None, shown: str | None = None
+) -> FittedModel:
+    """The linear model at its optimum; predictions go through the mean of its heads.
+
+    ``shown``: views of predictions, where these are not all that were trained on.
+    """
     model = problem.model
     v, body = model.split(solution.delta)
     mean = model.of_all_features(model.heads.mean(0))
@@ -36,20 +43,21 @@ def assemble(problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | No
     )
     beta = temperature(problem, loo)
     head = v + mean if model.around_w0 else v
-    return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report)
+    return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown)
 
 
-def assemble_head(head: HeadFit) -> FittedModel:
-    """The closed-form head alone, V (C, p+1)."""
+def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
+    """The closed-form head alone, V (C, p+1); ``shown`` as of `assemble`."""
     data, choice = head.data, head.choice
     solution = head_solution(head.head, choice.mu)
-    loo = None if data.alone else data.left_out(data.judge.outputs(choice.e_loo), "exact")
+    first = None if shown is None else view_count(shown)
+    loo = None if data.alone else data.left_out(data.judge.outputs(choice.e_loo, first), "exact")
     choices = (*head.choices, *choice_of_weight_decay(choice, data.total_weight, "head"))
     plan, error = "head: closed form", choice.best.error
     report = _report(head, solution, loo, choices=choices, plan=plan, point=None, head_loo_error=error)
     v = solution.delta.view(head.head.residual.shape[1], -1)
     beta = prior_temperature(data) if loo is None else loo.temperature()
-    return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report)
+    return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report, shown)
 
 
 def head_solution(head: Head, mu: float) -> Solution:
@@ -111,14 +119,23 @@ def _report(
 
 
 def _fitted(
-    head: HeadFit, v: Tensor, point: Tensor, delta: Tensor, loo: LeaveOneOut | None, beta: float, report: FitReport
+    head: HeadFit,
+    v: Tensor,
+    point: Tensor,
+    delta: Tensor,
+    loo: LeaveOneOut | None,
+    beta: float,
+    report: FitReport,
+    shown: str | None,
 ) -> FittedModel:
     data, settings = head.data, head.context.settings
+    trained = data.preprocess.views
+    same = shown in (None, trained)
     s = data.images.samples
     v, point, delta = (t.detach().to("cpu", head.context.dtype) for t in (v, point, delta))
     return FittedModel(
         backbone=head.backbone,
-        preprocess=data.preprocess,
+        preprocess=data.preprocess if shown is None else replace(data.preprocess, views=shown),
         classes=s.classes,
         alpha=settings.alpha,
         constant=data.constant,
@@ -129,6 +146,7 @@ def _fitted(
         beta=beta,
         train=TrainingTable(s.ids, s.labels, s.weights, s.groups, data.images.hashes),
         loo=loo,
-        report=report,
+        report=report if same else replace(report, predict_views=shown),
         settings=settings,
+        trained_views=None if same else trained,
     )

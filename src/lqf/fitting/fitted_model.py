@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ class FittedModel:
 
     Attributes:
         backbone: the network.
-        preprocess: pixels to inputs.
+        preprocess: pixels to inputs, for predictions.
         classes: names.
         alpha: scale of the targets.
         constant: c.
@@ -60,6 +60,7 @@ class FittedModel:
         settings: by which it was fitted.
         setup: with which network and images were opened.
         tried: out-of-sample outputs (N, C) of every model that a climb has tried, by name.
+        trained_views: of every training image; None: those of predictions.
     """
 
     backbone: Backbone
@@ -78,11 +79,17 @@ class FittedModel:
     settings: Settings
     setup: Setup = field(default_factory=Setup)
     tried: Mapping[str, Tensor] = field(default_factory=dict)
+    trained_views: str | None = None
 
     @property
     def head_alone(self) -> bool:
-        """Whether only the last layer was trained."""
+        """Whether only the last layer was solved for."""
         return len(self.delta) == 0
+
+    @property
+    def trained_on(self) -> Preprocess:
+        """Pixels to inputs, for the training images."""
+        return self.preprocess if self.trained_views is None else replace(self.preprocess, views=self.trained_views)
 
     def outputs(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """f of every image, (N, C), on the CPU."""

@@ -16,7 +16,6 @@ from lqf.fitting.head_fit import PRIOR_STRENGTH, HeadFit
 from lqf.fitting.select_ridge import choose_ridge, given_ridge
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import head_products
-from lqf.linear.inputs import average_views
 
 NESTED_ROWS = 1000
 """Rows up to which the strength is chosen again without each fold."""
@@ -27,12 +26,17 @@ class HeadFolds:
     """A head without each fold.
 
     Attributes:
-        outputs: (N, C) of every sample by the head of the other folds, in float64 on the CPU.
+        rows: (N, V, C) outputs of every view of every sample by the head of the other folds, in float64 on the CPU.
         strengths: μ of the head without each fold.
     """
 
-    outputs: Tensor
+    rows: Tensor
     strengths: tuple[float, ...]
+
+    @property
+    def outputs(self) -> Tensor:
+        """(N, C), averaged over the views."""
+        return self.rows.mean(1)
 
 
 def without_folds(head: HeadFit) -> HeadFolds:
@@ -44,7 +48,7 @@ def without_folds(head: HeadFit) -> HeadFolds:
             rows, strengths = _fixed(head), (head.choice.mu,) * folds
         else:
             rows, strengths = _chosen_again(head)
-        return HeadFolds(average_views(data.constant + rows, data.n_views).double().cpu(), strengths)
+        return HeadFolds((data.constant + rows).unflatten(0, (-1, data.n_views)).double().cpu(), strengths)
 
 
 def _fixed(head: HeadFit) -> Tensor:

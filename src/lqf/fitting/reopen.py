@@ -34,7 +34,7 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
     if model.head_alone:
         settings = replace(settings, form="centred")  # a head alone is always penalised around zero
     context = replace(context, settings=settings)
-    encoder = Encoder(TrainingSet(images, model.preprocess, context), model.backbone)
+    encoder = Encoder(TrainingSet(images, model.trained_on, context), model.backbone)
     head = HeadFit.at(encoder, model.report.pooling, model.report.point_ridge)
     outline = outlined(head)
     problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))

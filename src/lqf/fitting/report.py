@@ -44,6 +44,7 @@ class FitReport:
         error, error_standard_error, error_note: of the whole choice, on unseen images; None where it is not known.
         next_rung: what would come next, with its predicted seconds; None where there is nothing.
         images_given: images that there were, where the time limit allowed a part of them; None: all were used.
+        predict_views: of predictions; None: those of training.
     """
 
     n: int
@@ -86,6 +87,7 @@ class FitReport:
     error_note: str | None = None
     next_rung: dict[str, Any] | None = None
     images_given: int | None = None
+    predict_views: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -119,7 +121,17 @@ class FitReport:
 
 
 LATER = frozenset(
-    {"output_gap", "effort", "rungs", "error", "error_standard_error", "error_note", "next_rung", "images_given"}
+    {
+        "output_gap",
+        "effort",
+        "rungs",
+        "error",
+        "error_standard_error",
+        "error_note",
+        "next_rung",
+        "images_given",
+        "predict_views",
+    }
 )
 """Values that came with version 0.2."""
 

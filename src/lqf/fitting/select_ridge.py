@@ -61,9 +61,9 @@ class Judge:
         targets = self.targets[rows.to(self.targets.device)]
         return Judge(targets, self.labels[samples], self.weights[samples], self.n_views, self.blind)
 
-    def outputs(self, e_loo: Tensor) -> Tensor:
-        """Out-of-sample outputs t − e^loo of the samples (N, C), averaged over their views."""
-        return average_views(self.targets.to(e_loo) - e_loo, self.n_views)
+    def outputs(self, e_loo: Tensor, first: int | None = None) -> Tensor:
+        """Out-of-sample outputs t − e^loo of the samples (N, C), averaged over their views or the first so many."""
+        return average_views(self.targets.to(e_loo) - e_loo, self.n_views, first)
 
     def trial(self, e_loo: Tensor, mu: float, omega: float) -> Trial:
         """Judge one candidate."""

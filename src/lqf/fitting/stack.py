@@ -74,6 +74,11 @@ class Stack:
         return self.main.preprocess
 
     @property
+    def trained_on(self) -> Preprocess:
+        """The main member's."""
+        return self.main.trained_on
+
+    @property
     def head_alone(self) -> bool:
         """Whether only last layers were trained."""
         return all(m.head_alone for m in self.members)

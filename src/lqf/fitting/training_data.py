@@ -32,7 +32,7 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     if train is None and table.source is None:
         raise LQFError("the model was fitted on data in memory, which it does not keep; give them again with train=")
     samples = _as_fitted(_load(train, y, table, progress), table, fitted.classes)
-    images = open_images(samples, fitted.preprocess, strict=True, progress=progress)
+    images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
     changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
     if changed:
         raise LQFError(

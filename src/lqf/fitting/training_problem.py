@@ -17,6 +17,7 @@ from torch import Tensor
 from lqf.backbones import Backbone
 from lqf.curvature import KFAC, body_curvature
 from lqf.data import Images
+from lqf.data.parts import preprocess_of
 from lqf.fitting.checkpoint import State
 from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
@@ -260,7 +261,7 @@ class TrainingProblem:
 
     def inputs_of(self, images: Images) -> Inputs:
         """Rows of other images, on the same way to the network."""
-        inputs = self.encoder.inputs.showing(images, self.data.preprocess)
+        inputs = self.encoder.inputs.showing(images, preprocess_of(images) or self.data.preprocess)
         inputs.keep_on_device()
         return inputs
 

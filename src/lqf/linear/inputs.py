@@ -266,6 +266,6 @@ def _continue(views: Preprocess, more: Preprocess) -> bool:
     return views.views == "none" or mirrored
 
 
-def average_views(rows: Tensor, n_views: int) -> Tensor:
-    """(N·V, …) -> (N, …)."""
-    return rows.view(-1, n_views, *rows.shape[1:]).mean(1)
+def average_views(rows: Tensor, n_views: int, first: int | None = None) -> Tensor:
+    """(N·V, …) -> (N, …), over all views or the first so many."""
+    return rows.view(-1, n_views, *rows.shape[1:])[:, :first].mean(1)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -102,22 +102,26 @@ class FineTuning:
         device: torch.device,
         start: Network | None = None,
         progress: Progress = SILENT,
+        tick: Callable[[], None] = lambda: None,
     ) -> FineTuned:
         """Fine-tune a copy of the backbone (load it with ``leaky=False`` for the original ReLU network).
 
-        Or a copy of ``start``, a network that was tuned before, head and all.
+        Or a copy of ``start``, a network that was tuned before, head and all. ``tick`` is called before every step, e.g.
+        to give up when the time is up.
         """
         began = time.perf_counter()
         with seeded(self.seed, device), plain_float32():
             given = copy.deepcopy(start) if start else Network(backbone, preprocess, len(images.samples.classes))
             network = given.to(device)
             views = RandomViews(images, preprocess, self.augment, device)
-            losses, wrong = self._train(network, images, views, progress)
+            losses, wrong = self._train(network, images, views, progress, tick)
         network.eval()
         means, errors = (per_epoch(x, len(images), self._batch(images)) for x in (losses, wrong))
         return FineTuned(network, means, time.perf_counter() - began, self.precision, errors)
 
-    def _train(self, network: Network, images: Images, views: RandomViews, progress: Progress) -> tuple[Tensor, Tensor]:
+    def _train(
+        self, network: Network, images: Images, views: RandomViews, progress: Progress, tick: Callable[[], None]
+    ) -> tuple[Tensor, Tensor]:
         """All steps; the loss of every one and its share of wrong predictions, on the CPU.
 
         Where the training diverges the last loss is not a number, and the steps end with their epoch.
@@ -149,6 +153,7 @@ class FineTuning:
         with progress.stage("fine-tuning", total=total * batch, unit="images") as stage:
             for k, (rows, x) in enumerate(stream(views, len(images), self.epochs, batch, self.seed)):
                 done = k + 1
+                tick()
                 try:
                     losses[k], wrong[k] = step(placed(x, device), labels[rows], weights[rows], rates[k])
                 except torch.linalg.LinAlgError as error:  # bilinear pooling takes the root of a covariance

@@ -41,8 +41,11 @@ class Defaults:
         return {k: float(v) if type(v) is int and type(own.get(k)) is float else v for k, v in whole.items()}
 
     def _counts(self, f: Field[Any]) -> bool:
-        """Whether a result depends on a field; how far a climb goes says nothing about one model."""
-        return f.name not in self.without and f.metadata.get("group") != EFFORT
+        """Whether a result depends on a field: how far a climb goes says nothing about one model, and a setting that
+        came later counts where it is given.
+        """
+        later = f.metadata.get("later", False)
+        return f.name not in self.without and f.metadata.get("group") != EFFORT and not later
 
 
 def defaults(

@@ -15,6 +15,7 @@ from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.rungs.pace import Pace, head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
 from lqf.fitting.select_pooling import candidate_heads
+from lqf.fitting.select_shown import select_shown
 from lqf.fitting.select_views import in_views, reason_against
 from lqf.settings import Settings, view_count
 
@@ -47,7 +48,7 @@ class HeadRung:
         kept = self._best(tried, ground)
         kept = replace(kept, choices=choice_of_pooling(tried, kept))
         others = {f"{HEAD}, {h.pooling}": without_folds(h).outputs for h in tried if h.pooling != kept.pooling}
-        return head_attempt(self.name, kept, others)
+        return head_attempt(self.name, kept, ground, others)
 
     def _best(self, tried: Sequence[HeadFit], ground: Ground) -> HeadFit:
         if ground.data.alone:  # both poolings together have the lower error then (`benchmarks/one_shot.py`)
@@ -82,7 +83,7 @@ class ViewsRung:
         against = reason_against(rows, head.features.shape[1], context.dtype.itemsize, memory, cuda)
         if against:
             raise NotNow(against)
-        return replace(head_attempt(self.name, in_views(head, self.views)), doubt=DOUBT)
+        return replace(head_attempt(self.name, in_views(head, self.views), ground), doubt=DOUBT)
 
     def _before(self, ground: Ground) -> HeadFit:
         """The head with the most views so far."""
@@ -113,10 +114,17 @@ def why_not(ground: Ground) -> None:
         raise NotNow("tensors have one view")
 
 
-def head_attempt(name: str, head: HeadFit, alternatives: dict[str, Any] | None = None) -> Attempt:
+def head_attempt(name: str, head: HeadFit, ground: Ground, alternatives: dict[str, Any] | None = None) -> Attempt:
     """Out of sample by the closed form."""
-    about = {"views": head.data.preprocess.views, "pooling": head.pooling, "stage": None, "solver": "head"}
-    folds = without_folds(head)
+    views, folds = head.data.preprocess.views, without_folds(head)
+    shown = select_shown(folds.rows, views, head.context.settings, ground.losses)
+    about = {"views": views, "shown": shown.views, "pooling": head.pooling, "stage": None, "solver": "head"}
     return Attempt(
-        name, folds.outputs, lambda: assemble_head(head), about, head, alternatives or {}, strengths=folds.strengths
+        name,
+        shown.outputs,
+        lambda: assemble_head(head, shown.views),
+        about,
+        head,
+        alternatives or {},
+        strengths=folds.strengths,
     )

@@ -1,0 +1,167 @@
+"""An ordinarily fine-tuned network that begins at a closed-form head, with nothing to tune.
+
+    statistics of the images -> features -> closed-form head -> rate from the curvature there -> SGD
+
+Training with the statistics of batches, the head is that of the network under the images' own statistics
+(`lqf.training.statistics`). The loss is the squared error that the head minimises, the learning rate
+
+    η = RATE / λ,     λ the largest curvature of the loss of a batch at the start (`lqf.training.sharpness`),
+
+halved as long as the loss does not fall. Nothing here has a closed form: errors come from networks without each fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lqf.backbones import Backbone
+from lqf.backbones.state import moved
+from lqf.data import Images, has_pixels, normalize
+from lqf.errors import LQFError
+from lqf.fitting.encoder import Encoder
+from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.training_set import TrainingSet
+from lqf.linear import head_products, sweep
+from lqf.linear.targets import encode
+from lqf.training.finetune import FineTuning, seeded
+from lqf.training.network import Network, placed, plain_float32
+from lqf.training.random_views import RandomViews
+from lqf.training.sharpness import sharpness
+from lqf.training.statistics import has_statistics, with_statistics_of
+from lqf.training.stream import stream
+
+RATE = 1.0
+"""η·λ. Gradient descent with momentum 0.9 is stable up to 3.8; batches differ, and λ grows on the way."""
+BATCHES = 2
+"""On so many batches λ is measured; the larger one counts."""
+HALVINGS = 4
+EPOCHS = 30
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A fine-tuned network.
+
+    Attributes:
+        encoder: of its features, on the training set.
+        head: (C, p+1) V of f = c + V z̃, float64.
+        rate: η.
+        start: ridge strength of the closed-form head at the start.
+    """
+
+    encoder: Encoder
+    head: Tensor
+    rate: float
+    start: float
+
+    @property
+    def backbone(self) -> Backbone:
+        """The network."""
+        return self.encoder.backbone
+
+    def rows(self, images: Images, views: str) -> Tensor:
+        """(N, V, C) outputs of every view of other images, float64 on the CPU."""
+        data = self.encoder.data
+        preprocess = replace(data.preprocess, views=views)
+        shown = replace(data, images=images).with_views(views) if has_pixels(images) else replace(data, images=images)
+        z = sweep.features(self.encoder.reader, self.encoder.inputs.showing(shown.images, preprocess))
+        f = data.constant + head_products.jvp(z, self.head)
+        return f.unflatten(0, (len(images), -1)).double().cpu()
+
+
+def finetuned(data: TrainingSet, backbone: Backbone) -> Tuned:
+    """Fine-tune a copy of the backbone, under a linear head on its features, on all of the training set."""
+    context = data.context
+    if context.world.size > 1:
+        raise LQFError("fine-tuning runs in one process; start it without torchrun")
+    how = _how(data)
+    with context.timed("fine-tuning"), seeded(how.seed, context.device):
+        begun = HeadFit.of(encoder := _begun(data, backbone, how), "avg", encoder.features())
+        network = _network(begun)
+        rate = RATE / max(_curvature(network, data, how), 1e-30)
+        for _ in range(HALVINGS + 1):
+            fit = replace(how, learning_rate=rate)
+            tuned = fit.fit(
+                begun.backbone,
+                data.images,
+                data.preprocess,
+                device=context.device,
+                start=network,
+                progress=context.progress,
+                tick=context.tick,
+            )
+            if not tuned.diverged and tuned.losses[-1] <= tuned.losses[0]:
+                break
+            context.progress.say(f"the loss does not fall at a learning rate of {rate:.1e}; half of it is tried")
+            rate /= 2
+        else:
+            raise LQFError("the network cannot be fine-tuned: its loss falls at no learning rate that was tried")
+    body, top = tuned.network.body.to(context.dtype), tuned.network.head
+    head = torch.cat([top.weight, top.bias[:, None] - data.constant], 1).detach().double()
+    done = moved(backbone, body, {"epochs": how.epochs, "rate": rate})
+    return Tuned(Encoder(data, done), head, rate, begun.choice.mu)
+
+
+def _how(data: TrainingSet) -> FineTuning:
+    context, settings = data.context, data.context.settings
+    return FineTuning(
+        loss="mse",
+        alpha=settings.alpha,
+        epochs=EPOCHS,
+        batch_size=settings.minibatch,
+        augment="crops" if has_pixels(data.images) else "none",
+        precision="bf16" if context.device.type == "cuda" else "float32",
+        seed=settings.seed,
+    )
+
+
+def _begun(data: TrainingSet, backbone: Backbone, how: FineTuning) -> Encoder:
+    """The network under the statistics of its training images, as it will see them."""
+    if not has_statistics(backbone.body):
+        return Encoder(data, backbone)
+    context = data.context
+    body = backbone.body.to(device=context.device, dtype=context.dtype)
+    adapted = with_statistics_of(body, (normalize(x, data.preprocess, context.dtype) for x, _ in _batches(data, how)))
+    return Encoder(data, moved(backbone, adapted, {}))
+
+
+def _batches(data: TrainingSet, how: FineTuning) -> Iterator[tuple[Tensor, Tensor]]:
+    """Pixels and row numbers of one epoch, in batches."""
+    views = RandomViews(data.images, data.preprocess, how.augment, data.context.device)
+    for rows, x in stream(views, len(data), 1, min(how.batch_size, len(data)), how.seed):
+        data.context.tick()
+        yield x, rows
+
+
+def _network(begun: HeadFit) -> Network:
+    data = begun.data
+    network = Network(begun.backbone, data.preprocess, data.targets.shape[1])
+    v = begun.head.solve(begun.choice.mu)
+    with torch.no_grad():
+        network.head.weight.copy_(v[:, :-1])
+        network.head.bias.copy_(v[:, -1] + data.constant)
+    return network.to(data.context.device)
+
+
+def _curvature(network: Network, data: TrainingSet, how: FineTuning) -> float:
+    """λ of the weighted loss, the largest of a few batches."""
+    device, found = data.context.device, [0.0]
+    targets = encode(data.labels, len(data.classes), how.alpha).float().to(device)
+    weights = torch.tensor(data.images.samples.weights, dtype=torch.float32, device=device)
+    weights = weights / weights.mean()
+    network.training_mode(how.bn)
+    for k, (x, rows) in enumerate(_batches(data, how)):
+        if k == BATCHES:
+            break
+        x = placed(x, device)
+
+        def loss(x: Tensor = x, rows: Tensor = rows) -> Tensor:
+            return 0.5 * (weights[rows] * (network(x) - targets[rows]).square().sum(1)).mean()
+
+        with plain_float32():
+            found.append(sharpness(network, loss))
+    return max(found)
