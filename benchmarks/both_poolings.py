@@ -4,8 +4,9 @@
 
 Each DATA is a folder with train/. Tasks are drawn from the training images, the other training images of the same
 classes are held out. The closed-form head of average and bilinear features together is fitted with several shares of
-the bilinear ones in the kernel's trace (`BILINEAR_SHARE` of `lqf.fitting.select_pooling`), beside the heads of each
-pooling alone: exact leave-one-out, and what is held out, at the calibrated temperature.
+the bilinear ones in the kernel's trace, and with the one that leave-one-out chooses ("both"; `SHARES` and `PRIOR_SHARE`
+of `lqf.fitting.both_poolings`), beside the heads of each pooling alone: exact leave-one-out, and what is held out, at
+the calibrated temperature.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from common.tasks import Pool, Task, mean
 
 from lqf.evaluation.calibration import log_loss
 from lqf.fitting.assemble import assemble_head
+from lqf.fitting.both_poolings import PRIOR_SHARE, SHARES
 from lqf.fitting.head_fit import HeadFit
-from lqf.fitting.select_pooling import BILINEAR_SHARE, candidate_heads
+from lqf.fitting.select_pooling import candidate_heads
 
-SHARES = tuple(sorted({0.1, 0.3, 1.0, 3.0, 10.0, BILINEAR_SHARE}))
-DEFAULT = f"both, {BILINEAR_SHARE:g}"
+DEFAULT = f"both, {PRIOR_SHARE:g}"
 POOL = 400
 """Images of a data set, about."""
 Found = dict[str, dict[str, Scores]]
@@ -46,19 +47,19 @@ def judged(task: Task, head: HeadFit) -> dict[str, Scores]:
 
 
 def measured(task: Task) -> Found:
-    """Every pooling alone, and both with each share."""
+    """Every pooling alone, and both with the share that is chosen and with each."""
     data = task.data()
-    alone = [h for name in ("avg", "bilinear") for h in candidate_heads(data, task.backbone, name)]
-    found = {head.pooling: judged(task, head) for head in alone}
-    for share in SHARES:
-        with patch("lqf.fitting.select_pooling.BILINEAR_SHARE", share):
+    chosen = [h for name in ("avg", "bilinear", "both") for h in candidate_heads(data, task.backbone, name)]
+    found = {head.pooling: judged(task, head) for head in chosen}
+    for share in sorted({*SHARES, PRIOR_SHARE}):
+        with patch.multiple("lqf.fitting.both_poolings", SHARES=(share,), PRIOR_SHARE=share):
             (head,) = candidate_heads(data, task.backbone, "both")
         found[f"both, {share:g}"] = judged(task, head)
     return found
 
 
 def summary(tasks: list[Found]) -> dict[str, Any]:
-    """Means, and those of the differences from those at the default share, task by task."""
+    """Means, and those of the differences from those at the prior share, task by task."""
     out: dict[str, Any] = {"n": len(tasks)}
     for features, by in tasks[0].items():
         out[features] = {

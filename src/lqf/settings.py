@@ -207,10 +207,11 @@ class Settings:
         "auto", "the same of all other weights", group=PROBLEM, rule=DECAY, metavar="λ"
     )
     strengths: str = setting(
-        "stages",
-        "weight decay of the network's stages: one for each (`stages`), by nested folds, or one for all of them (`one`)",
+        "auto",
+        "weight decay of the network: one for each of its stages, by nested folds (`stages`), or one for all (`one`); "
+        "auto: stages in a climb, one where a solver is named",
         group=PROBLEM,
-        choices=("stages", "one"),
+        choices=("auto", "stages", "one"),
         later=True,
     )
     head: str = setting(
@@ -319,6 +320,11 @@ class Settings:
     def climbs(self) -> bool:
         """Whether a fit goes from model to model (`lqf.fitting.ladder`), and is not the fit of one that was named."""
         return self.solver == "auto" and not self.moves and self.form == "centred"
+
+    @property
+    def by_stage(self) -> bool:
+        """Whether every stage of the network has a weight decay of its own."""
+        return self.strengths == "stages" or (self.strengths == "auto" and self.climbs)
 
     def _named(self) -> str:
         default = {f.name: f.default for f in fields(self)}

@@ -7,7 +7,8 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from lqf.evaluation.calibration import log_loss
-from lqf.evaluation.stacking import shares, stack_coefficients
+from lqf.evaluation.stacking import PRIOR, shares
+from lqf.evaluation.stacking import stack_coefficients as coefficients
 from lqf.linear.targets import logits
 
 N = 120
@@ -23,6 +24,11 @@ def models(*signals: float, n_classes: int = 3, seed: int = 0) -> tuple[list[Ten
         truth = 2 * truth[:, 1:] - 1
     noise = torch.randn(len(signals), *truth.shape, dtype=torch.float64, generator=generator)
     return [signal * truth + e for signal, e in zip(signals, noise, strict=True)], labels
+
+
+def stack_coefficients(outputs: list[Tensor], labels: Tensor, weights: Tensor) -> Tensor:
+    """Without a prior."""
+    return coefficients(outputs, labels, weights, prior=0.0)
 
 
 def loss(c: Tensor, outputs: list[Tensor], labels: Tensor, weights: Tensor) -> Tensor:
@@ -130,3 +136,36 @@ def test_shares_are_parts_of_the_summed_outputs_and_add_up_to_one() -> None:
     assert float(part[0] / part[2]) == pytest.approx(size(0) / size(2))
     torch.testing.assert_close(shares(c / 10, [10 * o for o in outputs]), part)
     assert shares(torch.tensor([0.0, 2.0]), outputs[:2]).tolist() == [0, 1]
+
+
+# --- the prior --------------------------------------------------------------------------------------------------------
+
+
+def test_a_strong_prior_gives_every_model_the_same_weight_in_units_of_its_own_temperature() -> None:
+    outputs, labels = models(1.0, 0.4, 0.8)
+    own = [float(coefficients([f], labels, WEIGHTS, prior=1e9)) for f in outputs]
+    c = coefficients(outputs, labels, WEIGHTS, prior=1e9)
+    np.testing.assert_allclose(c.numpy() / own, 1 / 3, rtol=1e-5)
+
+
+def test_the_coefficients_with_a_prior_are_the_minimum() -> None:
+    outputs, labels = models(1.2, 0.5, 0.7)
+    own = torch.tensor([float(coefficients([f], labels, WEIGHTS, prior=1e9)) for f in outputs], dtype=torch.float64)
+    c = coefficients(outputs, labels, WEIGHTS)
+    at = c.clone().requires_grad_()
+    penalty = 0.5 * PRIOR * (at / own - 1 / 3).square().sum() / WEIGHTS.sum()
+    g = torch.autograd.grad(loss(at, outputs, labels, WEIGHTS) + penalty, at)[0]
+    assert float(c.min()) > 0
+    assert float((g * own).abs().max()) < 1e-7
+
+
+def test_evidence_outweighs_the_prior_and_little_of_it_does_not() -> None:
+    outputs, labels = models(1.2, 1.0, seed=3)
+    few = [f[:10] for f in outputs]
+    weak, plain = (shares(coefficients(few, labels[:10], torch.ones(10), prior=p), few) for p in (PRIOR, 0.0))
+    assert abs(float(weak[1] - 0.5)) < abs(float(plain[1] - 0.5)) - 0.05
+    many = [f.repeat(400, 1) for f in outputs]
+    strong, best = (
+        shares(coefficients(many, labels.repeat(400), torch.ones(400 * N), prior=p), many) for p in (PRIOR, 0.0)
+    )
+    assert float(strong[1]) == pytest.approx(float(best[1]), abs=2e-3)

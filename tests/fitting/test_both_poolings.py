@@ -1,6 +1,7 @@
 """A head on both poolings: two heads with a ridge strength each, from kernels that are not made twice."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from lqf.backbones import load_backbone
 from lqf.backbones.both_pool import BothPool
 from lqf.data import load_samples, open_images
 from lqf.fitting import Context, HeadFit, TrainingSet
+from lqf.fitting.both_poolings import PRIOR_SHARE, SHARES, Half, Pair, choose_share
 from lqf.fitting.encoder import Encoder
-from lqf.fitting.select_pooling import BILINEAR_SHARE, candidate_heads
+from lqf.fitting.report import choice_of_pooling
+from lqf.fitting.select_pooling import best_head, candidate_heads, select_pooling
 from lqf.linear import head_products
 from lqf.linear.inputs import average_views
 from lqf.linear.model import with_one
@@ -27,12 +30,21 @@ C = 5
 """Channels of the last map."""
 
 
+def training(x: np.ndarray = X, y: np.ndarray = Y, views: str = "none", **settings: Any) -> TrainingSet:
+    settings = {"views": views, "pool_channels": 3, "dtype": "float64", **settings}
+    return TrainingSet.of(open_images(load_samples(x, y), SMALL), SMALL, Context(Settings(**settings), CPU))
+
+
 def heads(views: str = "none", **settings: Any) -> dict[str, HeadFit]:
     """By pooling, as a climb tries them."""
-    settings = {"views": views, "pool_channels": 3, "dtype": "float64", **settings}
-    images = open_images(load_samples(X, Y), SMALL)
-    data = TrainingSet.of(images, SMALL, Context(Settings(**settings), CPU))
+    data = training(views=views, **settings)
     return {head.pooling: head for head in candidate_heads(data, load_backbone(convnet()))}
+
+
+def share_of(head: HeadFit) -> float:
+    """Of the bilinear features."""
+    average, bilinear = head.features[:, :C], head.features[:, C:]
+    return float(bilinear.square().sum() / average.square().sum())
 
 
 def test_a_climb_tries_both_poolings_alone_and_together() -> None:
@@ -48,7 +60,7 @@ def test_features_are_both_kinds_the_bilinear_ones_counting_so_many_times(views:
     pool = found["both"].backbone.body.get_submodule("pool")
     assert isinstance(pool, BothPool)
     torch.testing.assert_close(z, torch.cat([average, pool.scale * bilinear], 1), rtol=1e-12, atol=0)
-    assert float((pool.scale * bilinear).square().sum() / average.square().sum()) == pytest.approx(BILINEAR_SHARE)
+    assert any(share_of(found["both"]) == pytest.approx(share) for share in SHARES)
     again = Encoder(found["both"].data, found["both"].backbone).features()  # by the network that pools both ways
     torch.testing.assert_close(again, z, rtol=1e-8, atol=1e-10)
 
@@ -99,6 +111,104 @@ def test_a_saved_model_predicts_the_same(tmp_path: Path, params: dict[str, Any],
     loaded = LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu")
     np.testing.assert_array_equal(loaded.decision_function(NEW), model.decision_function(NEW))
     assert loaded.fitted_.backbone.spec == model.fitted_.backbone.spec
+
+
+# --- the share --------------------------------------------------------------------------------------------------------
+
+
+def losses(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> dict[float, float]:
+    """Leave-one-out cross-entropy of the head on both, by share."""
+    out = {}
+    for share in SHARES:
+        monkeypatch.setattr("lqf.fitting.both_poolings.SHARES", (share,))
+        both = heads(**settings)["both"]
+        assert share_of(both) == pytest.approx(share)
+        out[share] = both.choice.best.loss
+    monkeypatch.undo()
+    return out
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"views": "none"}, {"views": "flip"}, {"weight_decay": 0.01}, {"weight_decay": 3.0}],
+    ids=["one view", "two views", "weak", "strong"],
+)
+def test_the_share_has_the_lowest_leave_one_out_loss(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = losses(monkeypatch, **settings)
+    assert max(tried.values()) > 1.001 * min(tried.values())
+    both = heads(**settings)["both"]
+    assert share_of(both) == pytest.approx(min(tried, key=tried.__getitem__))
+    assert both.choice.best.loss == pytest.approx(min(tried.values()), rel=1e-9)
+
+
+def test_one_image_per_class_keeps_the_share_that_is_known_to_be_good() -> None:
+    found = candidate_heads(training(X[:3], Y[:3]), load_backbone(convnet()))
+    assert found[0].data.alone
+    assert share_of(found[-1]) == pytest.approx(PRIOR_SHARE)
+
+
+@pytest.mark.parametrize("views", ["none", "flip"])
+@pytest.mark.parametrize("widths", [(5, 6), (5, 40)], ids=["few features", "many features"])
+def test_of_many_samples_some_choose_the_share(
+    views: str, widths: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As leave-one-out among these alone does, with the kernels of all or without."""
+    chosen_shares = []
+    for seed in range(4):
+        data = training(views=views, seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        z = [torch.randn(len(data.weights), p, generator=generator, dtype=torch.float64) for p in widths]
+        monkeypatch.setattr("lqf.fitting.both_poolings.MOST_SAMPLES", 11)
+        shares = [choose_share(Pair(*(Half.of(x, kernel) for x in z)), data) for kernel in (True, False)]
+        monkeypatch.undo()
+        mask = np.isin(np.arange(len(X)), np.random.default_rng(seed).permutation(len(X))[:11])
+        pair, part = Pair(*map(Half, z)), data.some(mask)
+        rows, encoder = torch.from_numpy(mask).repeat_interleave(data.n_views), Encoder(part, load_backbone(convnet()))
+        tried = {s: HeadFit.of(encoder, "both", pair.features(pair.scale(s))[rows]).choice.best.loss for s in SHARES}
+        assert shares == [min(tried, key=tried.__getitem__)] * 2
+        chosen_shares.append(shares[0])
+    assert len(set(chosen_shares)) > 1
+
+
+def test_the_report_says_the_share() -> None:
+    found = heads()
+    (entry,) = choice_of_pooling(list(found.values()), found["both"])
+    assert entry["share"] in SHARES
+    assert entry["share"] == pytest.approx(share_of(found["both"]))
+    (entry,) = choice_of_pooling(list(found.values()), found["avg"])
+    assert "share" not in entry
+
+
+# --- which head is kept -----------------------------------------------------------------------------------------------
+
+
+def tried(**by_pooling: float) -> list[Any]:
+    """Heads with these leave-one-out losses."""
+    return [
+        SimpleNamespace(pooling=name, choice=SimpleNamespace(best=SimpleNamespace(loss=loss)))
+        for name, loss in by_pooling.items()
+    ]
+
+
+def test_both_are_kept_unless_another_pooling_is_clearly_better() -> None:
+    assert best_head(tried(avg=0.5, bilinear=0.4, both=0.3)) == 2
+    assert best_head(tried(avg=0.5, bilinear=0.4, both=0.4039)) == 2
+    assert best_head(tried(avg=0.5, bilinear=0.4, both=0.4041)) == 1
+    assert best_head(tried(both=0.3, avg=0.2)) == 1
+    assert best_head(tried(avg=0.4039, bilinear=0.4)) == 1  # a near tie means nothing else
+    assert best_head(tried(avg=0.4, bilinear=0.4)) == 0
+    assert best_head(tried(avg=float("inf"), both=float("inf"))) == 1
+    assert best_head(tried(avg=0.2, both=float("nan"))) == 0
+
+
+def test_a_pooling_that_is_chosen_is_the_best_head() -> None:
+    found = list(heads().values())
+    kept = select_pooling(training(), load_backbone(convnet()))
+    assert kept.pooling == found[best_head(found)].pooling
+    assert list(kept.choices[0]["tried"]) == ["avg", "bilinear", "both"]
+
+
+# --- the network ------------------------------------------------------------------------------------------------------
 
 
 def test_the_network_is_solved_for_under_both_as_by_iteration() -> None:

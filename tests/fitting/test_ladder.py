@@ -22,7 +22,7 @@ from lqf.runtime.deadline import OutOfTime
 from recorder import Recorder
 
 X, Y = data(30)
-NAMES = ["head", "head, mirror images", "head, 8 views", "LQF"]
+NAMES = ["head", "head, mirror images", "head, 8 views", "LQF", "fine-tuned", "stack"]
 
 
 def climbed(effort: str = "standard", progress: Recorder | None = None, **params: Any) -> LQFClassifier:
@@ -159,7 +159,7 @@ def test_every_rung_and_its_cost_are_in_the_report() -> None:
     report = climbed().report_
     assert [r["name"] for r in report["rungs"]] == NAMES
     tried = [r for r in report["rungs"] if r["seconds"] is not None]
-    assert [r["name"] for r in tried] == ["head", "LQF"]  # tensors have no mirror images
+    assert [r["name"] for r in tried] == ["head", "LQF", "fine-tuned", "stack"]  # tensors have no mirror images
     assert report["rungs"][1]["why"] == "tensors have one view"
     assert all(0 <= r["error"] <= 1 and r["loss"] > 0 and r["predicted_seconds"] > 0 for r in tried)
     assert report["effort"] == "standard"
@@ -189,8 +189,8 @@ def test_classes_in_another_order_permute_the_outputs() -> None:
     x, y = data(30)
     other = classifier(solver="auto", effort="standard").fit(x, 2 - y)
     np.testing.assert_allclose(
-        climbed().decision_function(x), other.decision_function(x)[:, ::-1], rtol=1e-6, atol=1e-6
-    )
+        climbed().decision_function(x), other.decision_function(x)[:, ::-1], rtol=1e-4, atol=1e-4
+    )  # fine-tuning is in float32
 
 
 # --- climbing on ----------------------------------------------------------------------------------------------------
@@ -226,18 +226,30 @@ def test_climbing_on_ends_where_a_whole_climb_does(monkeypatch: pytest.MonkeyPat
 def test_all_rungs_of_the_best_effort_are_tried_by_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     by_iteration(monkeypatch)
     monkeypatch.setattr("lqf.evaluation.paired.LEAST_GAIN", -10.0)  # all are kept
+    monkeypatch.setattr("lqf.fitting.rungs.linear.BEARABLE", 0.0)
+    monkeypatch.setattr("lqf.fitting.rungs.moved.DOUBT", 1e3)
     x, y = pictures(30)
     report = classifier(solver="auto", effort="best", **PICTURES).fit(x, y).report_
     rungs = {r["name"]: r for r in report["rungs"]}
-    assert list(rungs)[-4:] == ["LQF", "LQF, 8 views", "LQF, moved", "stack"]
-    for name in ("head, mirror images", "head, 8 views", "LQF", "LQF, 8 views", "LQF, moved"):
+    assert list(rungs)[-5:] == ["LQF", "LQF, 8 views", "LQF, moved", "fine-tuned", "stack"]
+    for name in ("head, mirror images", "head, 8 views", "LQF", "LQF, 8 views", "LQF, moved", "fine-tuned", "stack"):
         assert rungs[name]["kept"], rungs[name]
-    assert (rungs["LQF"]["views"], rungs["LQF, 8 views"]["views"]) == ("flip", "crops8")
+    assert (rungs["LQF"]["views"], rungs["LQF, 8 views"]["views"]) == ("none", "crops8")
+
+
+def test_lqf_is_tried_in_all_views_that_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_iteration(monkeypatch)
+    monkeypatch.setattr("lqf.evaluation.paired.LEAST_GAIN", -10.0)
+    x, y = pictures(30)
+    report = classifier(solver="auto", effort="best", **PICTURES).fit(x, y).report_
+    rungs = {r["name"]: r for r in report["rungs"]}
+    assert rungs["LQF"]["views"] == "crops8"
+    assert rungs["LQF, 8 views"]["seconds"] is None
 
 
 def test_what_was_tried_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     earlier, seen = climbed("standard"), Recorder()
-    monkeypatch.setattr("lqf.fitting.rungs.linear.LinearRung._refitted", lambda *args: pytest.fail("refitted again"))
+    monkeypatch.setattr("lqf.fitting.rungs.linear._On._refitted", lambda *args: pytest.fail("refitted again"))
     again = climbed_on(earlier, effort="standard", progress=seen)
     assert again.fitted_ is earlier.fitted_
     assert any("all that effort standard has was tried" in line for line in seen.said)

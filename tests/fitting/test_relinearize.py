@@ -1,6 +1,8 @@
 """Moving the linearisation point: each step is what one does by hand, the moved network is saved, nothing flatters."""
 
+import json
 import weakref
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -173,18 +175,18 @@ def test_given_weight_decays_are_used_at_every_step() -> None:
 
 
 def test_strengths_in_other_units() -> None:
-    class Scaled:
-        def __init__(self, scale: float, unit: float):
-            self.scale, self.unit = scale, unit
-
-    used = Used(2.0, 3.0, 12.0)
-    strengths = Strengths.of(used, Scaled(10.0, 0), Scaled(0, 8.0))  # type: ignore[arg-type]
-    auto = strengths.at(Scaled(20.0, 0), Scaled(0, 4.0), Settings(), 5.0)  # type: ignore[arg-type]
+    used = Used(2.0, 3.0, 12.0, (("a", 24.0), ("b", 6.0)))
+    strengths = Strengths.of(used, 10.0, 10.0, 8.0)
+    auto = strengths.at(20.0, 4.0, Settings(), 5.0)
     assert (auto.head, auto.body) == (6.0, pytest.approx(12.0))
-    assert strengths.point_at(Scaled(20.0, 0), Settings(), 5.0) == 4.0  # type: ignore[arg-type]
-    given = strengths.at(Scaled(20.0, 0), Scaled(0, 4.0), Settings(weight_decay=2.0), 5.0)  # type: ignore[arg-type]
+    assert dict(auto.stages) == pytest.approx({"a": 24.0, "b": 6.0})
+    assert strengths.point_at(20.0, Settings(), 5.0) == 4.0
+    given = strengths.at(20.0, 4.0, Settings(weight_decay=2.0), 5.0)
     assert (given.head, given.body) == (10.0, pytest.approx(20.0))
-    assert strengths.point_at(Scaled(20.0, 0), Settings(weight_decay=2.0), 5.0) == 10.0  # type: ignore[arg-type]
+    assert dict(given.stages) == pytest.approx({"a": 40.0, "b": 10.0})
+    assert strengths.point_at(20.0, Settings(weight_decay=2.0), 5.0) == 10.0
+    assert Used(**json.loads(json.dumps(asdict(used)))) == used
+    assert Strengths(**json.loads(json.dumps(asdict(strengths)))) == strengths
 
 
 # --- the error on unseen data ----------------------------------------------------------------------------------------
@@ -277,11 +279,8 @@ def test_fine_tuning_that_diverges_says_so() -> None:
 
 
 def test_a_network_that_no_longer_acts_is_refused() -> None:
-    class Dead:
-        scale, unit = 1.0, 0.0
-
     with pytest.raises(LQFError, match="no weight of its body acts"):
-        Strengths(1.0, 1.0, 1.0).at(Dead(), Dead(), Settings(), 5.0)  # type: ignore[arg-type]
+        Strengths(1.0, 1.0, 1.0).at(1.0, 0.0, Settings(), 5.0)
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------

@@ -131,6 +131,13 @@ def test_dense_and_pcg_agree(linearize: str, channels: int, linearised: bool) ->
     np.testing.assert_allclose(pcg.decision_function(new), dense.decision_function(new), rtol=1e-5, atol=1e-5)
 
 
+def test_a_reduction_that_may_change_in_float32() -> None:
+    x, y = textures(24)
+    options = {"pooling": "bilinear", "pool_channels": 3, "linearize_reduction": True, **FIXED}
+    wide = fitted(x, y, **options).decision_function(x)
+    np.testing.assert_allclose(fitted(x, y, dtype="float32", **options).decision_function(x), wide, atol=1e-2)
+
+
 @pytest.mark.parametrize("moves", [{}, {"relinearize": 1, "loo": "none"}], ids=["as it is", "moved"])
 @pytest.mark.parametrize(("channels", "linearised"), [(3, False), (3, True), (256, False), (256, True)])
 def test_a_saved_model_comes_back(tmp_path: Path, channels: int, linearised: bool, moves: dict[str, Any]) -> None:
@@ -190,6 +197,8 @@ def test_auto_tries_both_where_that_is_affordable() -> None:
     assert "100,000 rows" in many.note
     assert "memory" in candidates("auto", POOL, 256, **{**DATA, "memory": 1 << 20}).note
     assert candidates("bilinear", POOL, 256, **{**DATA, "rows": 10**5}).names == ("bilinear",)
+    assert candidates("auto", POOL, 256, **DATA, together=True).names == ("avg", "bilinear", "both")
+    assert candidates(OWN, POOL, 256, **DATA).names == ("avg", "bilinear")  # of a fit before the pooling was found
 
 
 @pytest.mark.parametrize("asked", ["avg", "bilinear"])

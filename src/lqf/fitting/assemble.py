@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.fitted_model import FittedModel, TrainingTable
+from lqf.fitting.finetuned import Tuned
+from lqf.fitting.fitted_model import FINETUNING, FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.out_of_sample import prior_temperature, temperature
 from lqf.fitting.report import FitReport, choice_of_weight_decay
@@ -58,6 +59,24 @@ def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
     v = solution.delta.view(head.head.residual.shape[1], -1)
     beta = prior_temperature(data) if loo is None else loo.temperature()
     return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report, shown)
+
+
+def assemble_finetuned(tuned: Tuned, loo: LeaveOneOut | None, shown: str) -> FittedModel:
+    """A fine-tuned network under its own head; ``shown`` as of `assemble`."""
+    head = tuned.start
+    mu, moved = head.choice.mu, tuned.backbone.spec["moved"]
+    sentence = f"fine-tuned in {moved['epochs']} epochs, at a learning rate of {tuned.rate:.1e} to begin with"
+    proof = Certificate(float("nan"), float("nan"), moved["epochs"], True, sentence)
+    weights = sum(w.numel() for w in tuned.backbone.body.parameters()) + tuned.head.numel()
+    solution = Solution(tuned.head.reshape(-1), Ridge(mu, mu), FINETUNING, "estimated", proof)
+    fit = replace(head, encoder=tuned.encoder)
+    choices = choice_of_weight_decay(head.choice, head.data.total_weight, "head")
+    error = head.choice.best.error
+    report = _report(fit, solution, loo, choices=choices, plan=sentence, point=None, head_loo_error=error)
+    report = replace(report, unknowns=weights, relative_residual=None)
+    beta = prior_temperature(head.data) if loo is None else loo.temperature()
+    v = tuned.head
+    return _fitted(fit, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report, shown)
 
 
 def head_solution(head: Head, mu: float) -> Solution:

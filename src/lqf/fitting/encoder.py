@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lqf.backbones import Backbone
-from lqf.backbones.bilinear_pool import ChannelMoment
+from lqf.backbones.bilinear_pool import ChannelMoment, principal_rows
 from lqf.fast.engine import Engine
 from lqf.fitting.context import Context
 from lqf.fitting.training_set import TrainingSet
@@ -84,6 +84,11 @@ class Encoder:
         inputs.keep_on_device()
         return inputs
 
+    def whole_example(self) -> Tensor:
+        """A few rows as the whole network takes them, whatever part of it is linearised."""
+        data, context = self.data, self.context
+        return Inputs(data.images, data.preprocess, device=context.device, dtype=context.dtype, batch_size=2).example()
+
     @cached_property
     def engine(self) -> Engine:
         """Faster passes."""
@@ -123,9 +128,17 @@ class Encoder:
         context, inputs = self.context, self.inputs
         with context.timed("features"), torch.no_grad(), matmul_precision(fast=False):
             out = torch.zeros(len(inputs), self.backbone.features, dtype=context.dtype, device=context.device)
+            pool = pool.to(device=context.device, dtype=context.dtype)
             for rows, x in zip(inputs.batch_rows(), maps, strict=True):
-                out[rows.to(context.device)] = pool.to(context.device)(x).to(context.dtype)
+                out[rows.to(context.device)] = pool(x).to(context.dtype)
             return context.world.all_reduce_(out)
+
+    def reduction(self, moment: ChannelMoment, channels: int, k: int) -> Tensor:
+        """(k, c) leading principal channels, the same on every process, one of which may have no rows."""
+        world, total = self.context.world, moment.sum
+        if total is None:
+            total = torch.zeros(channels, channels, dtype=torch.float64, device=self.context.device)
+        return world.broadcast_(principal_rows(world.all_reduce_(total), k).contiguous())
 
     def features_of_view(self, view: int) -> Tensor:
         """z (N, p) of one view alone."""

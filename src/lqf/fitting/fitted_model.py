@@ -22,6 +22,8 @@ from lqf.settings import Settings, Setup
 from lqf.utils.progress import SILENT, Progress
 
 CPU = torch.device("cpu")
+FINETUNING = "finetune"
+"""In place of a solver's name: of networks that were trained by mini-batches, and not solved."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,11 @@ class FittedModel:
     def head_alone(self) -> bool:
         """Whether only the last layer was solved for."""
         return len(self.delta) == 0
+
+    @property
+    def solved(self) -> bool:
+        """Whether it is the optimum of a training problem, so that questions about training samples have answers."""
+        return self.report.solver != FINETUNING
 
     @property
     def trained_on(self) -> Preprocess:

@@ -15,15 +15,17 @@ from lqf.backbones.average_pool import acting, acting_features
 from lqf.errors import LQFError
 from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
-from lqf.fitting.select_ridge import Choice, choose_ridge, given_ridge
+from lqf.fitting.select_ridge import Choice, choose_ridge, given_ridge, unjudged
 from lqf.fitting.training_set import TrainingSet
-from lqf.kernels.ridge import KernelRidge
 from lqf.solvers.head import Head
 
 PRIOR_STRENGTH = 1.0
 """Ridge strength, in units of the kernel's mean eigenvalue, where every class has one image. On tasks of 2 to 40
 classes drawn from seven training sets no other power of ten had a lower mean error, or a lower cross-entropy at its own
 best temperature, under any pooling, at 96 and at 224 px (`benchmarks/results/one_shot-*.json`)."""
+
+Given = float | Callable[[float], float]
+"""A ridge strength, or one for a kernel with this mean eigenvalue."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,36 +50,30 @@ class HeadFit:
     choice: Choice
     choices: tuple[dict[str, Any], ...] = ()
     one_view: HeadFit | None = None
-    point: float | Callable[[KernelRidge], float] | None = None
+    point: Given | None = None
 
     @classmethod
-    def of(
-        cls,
-        encoder: Encoder,
-        pooling: str,
-        features: Tensor,
-        ridge: float | Callable[[KernelRidge], float] | None = None,
-        gram: Tensor | None = None,
-    ) -> HeadFit:
-        """Factorise, and choose the ridge strength; what was given, in the settings or here, is only evaluated.
-
-        ``gram``: z̃z̃ᵀ (n, n), where it is known.
-        """
+    def of(cls, encoder: Encoder, pooling: str, features: Tensor, *, gram: Tensor | None = None) -> HeadFit:
+        """Choose the ridge strength; one that the settings give is only evaluated. ``gram``: z̃z̃ᵀ, where it is known."""
         data, context = encoder.data, encoder.context
         with context.timed("head"):
-            groups = data.groups.to(context.device)
-            head = Head.of(features, data.targets - data.constant, data.weights, groups, gram)
+            head = _head(encoder, features, gram)
             fixed = given_ridge(context.settings, data.total_weight)
             if fixed is None and data.alone:
-                fixed = [PRIOR_STRENGTH * head.ridge.scale]
-            if ridge is not None:
-                fixed = [context.world.agree(ridge(head.ridge) if callable(ridge) else ridge)]
+                fixed = [PRIOR_STRENGTH * head.scale]
             choice = choose_ridge(lambda _: head.ridge, head.residual, data.judge, [1.0], fixed)
         return cls(encoder, pooling, features, head, choice)
 
     @classmethod
-    def at(cls, encoder: Encoder, pooling: str, ridge: float | Callable[[KernelRidge], float]) -> HeadFit:
-        """With the features of a network that may have been moved; the ridge strength is that of the head at the point."""
+    def with_ridge(cls, encoder: Encoder, pooling: str, features: Tensor, ridge: Given) -> HeadFit:
+        """With a ridge strength that is not judged: nothing is factorised before it is asked for."""
+        head = _head(encoder, features, None)
+        mu = encoder.context.world.agree(ridge(head.scale) if callable(ridge) else ridge)
+        return cls(encoder, pooling, features, head, unjudged(mu, head.residual))
+
+    @classmethod
+    def at(cls, encoder: Encoder, pooling: str, point: Given) -> HeadFit:
+        """With the features of a network that may have been moved, and the ridge strength of its head at the point."""
         features = encoder.features()
         if not bool(torch.isfinite(features).all()):
             raise LQFError(
@@ -85,9 +81,8 @@ class HeadFit:
                 "give fewer steps (relinearize), or a larger body_weight_decay"
             )
         if acting_features(encoder.backbone) is None:
-            return cls.of(encoder, pooling, features, ridge)
-        head = cls.of(encoder, pooling, features, lambda kernel: kernel.scale)  # whatever the problem's own will be
-        return replace(head, point=ridge)
+            return cls.with_ridge(encoder, pooling, features, point)
+        return replace(cls.with_ridge(encoder, pooling, features, lambda scale: scale), point=point)
 
     @cached_property
     def acting(self) -> HeadFit:
@@ -97,8 +92,10 @@ class HeadFit:
         own = acting_features(self.backbone)
         if own is None:
             return self
-        encoder = self.encoder.with_backbone(acting(self.backbone))
-        return HeadFit.of(encoder, "avg", self.features[:, :own], self.point)
+        encoder, features = self.encoder.with_backbone(acting(self.backbone)), self.features[:, :own]
+        if self.point is None:
+            return HeadFit.of(encoder, "avg", features)
+        return HeadFit.with_ridge(encoder, "avg", features, self.point)
 
     @property
     def point_ridge(self) -> float:
@@ -119,3 +116,8 @@ class HeadFit:
     def context(self) -> Context:
         """Of the fit."""
         return self.encoder.context
+
+
+def _head(encoder: Encoder, features: Tensor, gram: Tensor | None) -> Head:
+    data = encoder.data
+    return Head.of(features, data.targets - data.constant, data.weights, data.groups.to(encoder.context.device), gram)

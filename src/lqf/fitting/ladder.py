@@ -1,6 +1,6 @@
 """A fit as a climb: the closed-form head first, then better models as long as they gain and there is time.
 
-    head -> mirror images -> eight views -> last stage -> LQF -> LQF in eight views -> moved -> stack
+    head -> mirror images -> eight views -> last stage -> LQF -> moved -> fine-tuned -> stack
 
 Every rung is a complete model, judged by the cross-entropy of its out-of-sample outputs on folds that all rungs share,
 paired with the best model so far, and kept where it gains; more views, which nearly always help, unless they seem
@@ -25,6 +25,7 @@ from lqf.evaluation.paired import Gain
 from lqf.fitting.checkpoint import read_state
 from lqf.fitting.context import Context
 from lqf.fitting.report import last_kept
+from lqf.fitting.rungs.finetuned import FINETUNED, FineTunedRung
 from lqf.fitting.rungs.heads import HEAD, HeadRung
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
@@ -32,6 +33,7 @@ from lqf.fitting.rungs.pace import WORK, Pace
 from lqf.fitting.rungs.plan import Plan, make_plan
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow, Rung
 from lqf.fitting.rungs.stack import STACK
+from lqf.fitting.select_shown import Shown
 from lqf.fitting.stack import Model, Stack
 from lqf.fitting.training_set import TrainingSet
 from lqf.fitting.whole_choice import choice_outputs
@@ -46,8 +48,8 @@ Keep = Callable[[Model], None]
 """Called with the best model so far, whenever there is a better one and at the end."""
 FOR_NOW = ("needs ", "the time", "not yet")
 """How reasons begin that another time, or another machine, may not have."""
-STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, STACK})
-"""Rungs that go on from a linear problem."""
+STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, FINETUNED, STACK})
+"""Rungs that go on from a linear problem, or come after one and are added up with it."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,10 @@ class _Climb:
         if rung.effort == "quick" or ahead & STANDING_ON_LQF:
             if isinstance(rung, HeadRung):
                 rung = replace(rung, fixed=tried.about["pooling"])
-            attempt = replace(rung.attempt(self.ground), outputs=tried.outputs)
+            if isinstance(rung, FineTunedRung):
+                attempt = rung.known(self.ground, Shown(tried.about["shown"], tried.outputs))
+            else:
+                attempt = replace(rung.attempt(self.ground), outputs=tried.outputs)
             self.ground = self.ground.with_attempt(attempt)
         if not tried.kept:
             return

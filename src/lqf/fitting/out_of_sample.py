@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lqf.evaluation.calibration import calibrate
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting.pose import loo_bias
+from lqf.fitting.pose import loo_bias, with_kernels
 from lqf.fitting.refits import refit_folds
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.training_problem import TrainingProblem
@@ -30,10 +30,13 @@ def leave_one_out(problem: TrainingProblem) -> LeaveOneOut | None:
 
 
 def _around_one_point(problem: TrainingProblem) -> LeaveOneOut | None:
-    kernels, choice, asked = problem.kernels, problem.choice, problem.context.settings.loo
+    asked, can_refit = problem.context.settings.loo, problem.plan is not None and problem.plan.solver == "pcg"
+    if problem.kernels is None and can_refit and asked != "kernel":
+        return None if asked == "none" else refit_folds(problem, every=asked == "folds")
+    problem = with_kernels(problem)
+    kernels, choice = problem.kernels, problem.choice
     assert kernels is not None
     assert choice is not None
-    can_refit = problem.plan is not None and problem.plan.solver == "pcg"
     way = way_to_leave_out(asked, kernels, len(problem.data), can_refit=can_refit)
     if way == "folds" and can_refit:
         return refit_folds(problem, every=asked == "folds")
@@ -96,6 +99,7 @@ def temperature(problem: TrainingProblem, loo: LeaveOneOut | None) -> float:
     if problem.moves is not None:
         judge, choice = problem.data.judge, problem.moves.head
     else:
+        problem = with_kernels(problem)
         assert problem.kernels is not None
         assert problem.choice is not None
         judge, choice = problem.data.judge.of(problem.kernels.samples), problem.choice

@@ -18,6 +18,7 @@ from lqf.fitting.select_views import too_expensive, without_views
 from lqf.fitting.solve import planned_kernels
 from lqf.fitting.strengths import Strengths
 from lqf.fitting.training_problem import Moves, TrainingProblem
+from lqf.fitting.without_fold import nested_choice
 from lqf.kernels.tangent import Kernels
 from lqf.linear.model import LinearModel
 from lqf.linear.problem import QuadraticProblem
@@ -168,16 +169,40 @@ def _affordable(head: HeadFit) -> TrainingProblem:
 
 def with_strengths(problem: TrainingProblem, fixed: Ridge | Strengths | None = None) -> TrainingProblem:
     """With its kernels and, by them, its ridge strengths; what is fixed is only evaluated."""
-    context, data = problem.context, problem.data
-    assert problem.plan is not None
+    context, data, plan = problem.context, problem.data, problem.plan
+    assert plan is not None
+    if fixed is None and by_stages(problem):
+        stages = nested_choice(problem)
+        problem = replace(problem, quadratic=problem.quadratic.with_ridge(stages.ridge), stages=stages)
+        if plan.solver != "dense":
+            return problem
+        fixed = stages.ridge
     with context.timed("kernel"):
-        kernels = planned_kernels(problem, problem.plan)
+        kernels = planned_kernels(problem, plan)
     with context.timed("weight decay"):
         if isinstance(fixed, Strengths):
-            fixed = fixed.at(problem.head.ridge, kernels, context.settings, data.total_weight)
+            fixed = fixed.at(problem.head.scale, kernels.unit, context.settings, data.total_weight)
         choice = choose(problem, kernels, fixed)
     ridge = Ridge.from_dict(context.world.first(choice.ridge.to_dict))
     return replace(problem, quadratic=problem.quadratic.with_ridge(ridge), kernels=kernels, choice=choice)
+
+
+def with_kernels(problem: TrainingProblem) -> TrainingProblem:
+    """With the kernels of its plan, and leave-one-out from them at its own strengths, where these came otherwise."""
+    if problem.kernels is not None and problem.choice is not None:
+        return problem
+    assert problem.plan is not None
+    kernels = planned_kernels(problem, problem.plan)
+    return replace(problem, kernels=kernels, choice=choose(problem, kernels, problem.ridge))
+
+
+def by_stages(problem: TrainingProblem) -> bool:
+    """Whether every stage has a strength of its own, to be chosen by nested folds."""
+    settings, data = problem.context.settings, problem.data
+    assert problem.plan is not None
+    chosen = settings.form == "centred" and settings.body_weight_decay == "auto" and settings.weight_decay == "auto"
+    solved = problem.plan.solver in ("dense", "pcg")
+    return chosen and solved and settings.by_stage and not data.alone
 
 
 def choose(problem: TrainingProblem, kernels: Kernels, fixed: Ridge | None = None) -> Choice:

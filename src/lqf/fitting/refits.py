@@ -23,7 +23,7 @@ from lqf.fitting.folds import folds_needed
 from lqf.fitting.point import Point
 from lqf.fitting.relinearize import replay
 from lqf.fitting.training_problem import TrainingProblem
-from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.ridge_at import Elimination
 from lqf.linear import sweep
 from lqf.linear.inputs import average_views
 from lqf.linear.problem import QuadraticProblem, rows_of, subproblem, without_weight
@@ -157,7 +157,7 @@ class Refits:
         self, fold: Tensor, left_out: Tensor, start: Tensor | None, products: int
     ) -> tuple[QuadraticProblem, Tensor]:
         rows = (~left_out).nonzero()[:, 0].to(self.problem.targets.device)
-        head = self.head.among(rows)
+        head, mu = self.head.among(rows), self.problem.ridge.head
         _, renumbered = torch.unique(fold[rows.cpu()], return_inverse=True)
         point = self.point(rows, head, renumbered)
         model = replace(self.problem.model, heads=point.heads.to(self.problem.model.heads))
@@ -165,15 +165,15 @@ class Refits:
         if min(self.problem.inputs.world.all_gather(self.problem.inputs.held_share)) >= MASKED:
             part = without_weight(self.problem, rows)
             fold = torch.zeros_like(part.fold).index_copy_(0, rows, fold)
-            features, ridge = self.head.features, head.ridge.among(rows.to(head.ridge.q.device), len(fold))
+            features, ridge = self.head.features, head.at(mu).among(rows.to(head.features.device), len(fold))
         else:
             part = subproblem(self.problem, self._samples(~left_out))
-            features, ridge = head.features, head.ridge
+            features, ridge = head.features, head.at(mu)
         part = replace(part, model=model, fold=fold)
         return part, self._solved(part, features, ridge, start, products)
 
     def _solved(
-        self, part: QuadraticProblem, features: Tensor, ridge: KernelRidge, start: Tensor | None, products: int
+        self, part: QuadraticProblem, features: Tensor, ridge: Elimination, start: Tensor | None, products: int
     ) -> Tensor:
         schur = SchurComplement(part, features, ridge)
         x = part.zero_body() if start is None else start.to(part.targets)

@@ -78,8 +78,8 @@ def replay(data: TrainingSet, problem: TrainingProblem) -> tuple[TrainingProblem
 def _begun(head: HeadFit, state: State | None) -> TrainingProblem:
     """The problem at the pretrained weights, or after the fine-tuning that comes first."""
     problem = pose(head, state.ridge if state else None)
-    assert problem.kernels is not None
-    strengths = Strengths.of(problem.used, problem.head.ridge, problem.kernels)
+    under = problem.head_fit.acting.head.scale
+    strengths = Strengths.of(problem.used, under, problem.head.scale, problem.unit)
     first = problem.head_fit
     moves = Moves(first.backbone, first.choice, strengths, problem.choices)
     if not problem.context.settings.finetune_first:
@@ -105,7 +105,7 @@ def _of_solver(state: State) -> State:
 def _around(encoder: Encoder, pooling: str, moves: Moves, ridge: Ridge | None = None) -> TrainingProblem:
     """The problem around the weights that a network has now."""
     settings, total = encoder.context.settings, encoder.data.total_weight
-    head = HeadFit.at(encoder, pooling, lambda kernel: moves.strengths.point_at(kernel, settings, total))
+    head = HeadFit.at(encoder, pooling, lambda scale: moves.strengths.point_at(scale, settings, total))
     return pose_again(head, moves, ridge)
 
 

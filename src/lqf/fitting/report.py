@@ -145,10 +145,20 @@ def last_kept(rungs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def choice_of_pooling(tried: Sequence[HeadFit], kept: HeadFit) -> tuple[dict[str, Any], ...]:
-    """One entry, or none where there was nothing to choose."""
+    """One entry, or none where there was nothing to choose; of two kinds of features with the share of the second."""
     if len(tried) < 2:
         return ()
-    return ({"what": "pooling", "kept": kept.pooling, "tried": {p.pooling: _score(p.choice.best) for p in tried}},)
+    scores = {p.pooling: _score(p.choice.best) for p in tried}
+    return ({"what": "pooling", "kept": kept.pooling, "tried": scores, **_share(kept)},)
+
+
+def _share(head: HeadFit) -> dict[str, float]:
+    """Of the second kind of features in the kernel's trace, over the first kind's; nothing where there is one kind."""
+    first = head.backbone.spec.get("pooling", {}).get("average")
+    if first is None:
+        return {}
+    sizes = [float(z.norm()) ** 2 for z in (head.features[:, :first], head.features[:, first:])]
+    return {"share": float(f"{sizes[1] / sizes[0]:.3g}")} if sizes[0] else {}
 
 
 def choice_of_views(plain: HeadFit, mirrored: HeadFit, kept: str, why: str) -> dict[str, Any]:

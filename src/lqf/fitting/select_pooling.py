@@ -1,56 +1,68 @@
-"""Average or bilinear pooling of the last feature map, or both, by leave-one-out.
+"""How the last feature map or the last tokens become features: on average, by their covariance, or both.
 
 Every pooling gets its closed-form head. The one whose exact leave-one-out outputs have the lowest cross-entropy, each
 at its own best ridge strength and temperature, is kept, and everything after goes through it. One pass makes the
 average features, the moment of the channels (the reduction) and, where the maps fit into memory, all that the bilinear
-features need; otherwise they are another pass.
+features need; otherwise they are another pass. Networks that end in tokens: `lqf.fitting.token_poolings`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 
-import torch
-from torch import Tensor
-
 from lqf.backbones import Backbone
 from lqf.backbones.average_pool import AveragePool, find_average_pool, with_bilinear_pool, with_both_pools
-from lqf.backbones.bilinear_pool import ChannelMoment, principal_rows
+from lqf.backbones.bilinear_pool import ChannelMoment
+from lqf.backbones.token_pool import Tokens
 from lqf.errors import LQFError
+from lqf.fitting.both_poolings import Half, Pair, head_of_both
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.report import choice_of_pooling
+from lqf.fitting.token_poolings import OWN, average_of, means_of, that_begin_at, tokens_of, try_token_poolings
 from lqf.fitting.training_set import TrainingSet
-from lqf.linear import head_products
 from lqf.utils.text import byte_count
 
-OWN = "the backbone's own"
 MOST_ROWS = {False: 5000, True: 16000}
 """Rows up to which `auto` tries bilinear pooling, on a CPU and on a GPU: its head is factorised over the rows."""
-BILINEAR_SHARE = 3.0
-"""Of features pooled both ways: the bilinear half's share of the kernel's trace over the average's. At 224 px 3 has the
-lowest cross-entropy on images held out; with 1 and 10 it is higher by 0.01, with 0.3 by 0.03. Small images, whose last
-maps have few positions, want less of it: at 96 px 1 is lower by 0.02 (`benchmarks/results/both_poolings-*.json`)."""
 MAPS = 8
 """The last feature maps of all rows are kept between poolings where they take so small a part of the free memory."""
+NEAR = 0.01
+"""Of the lowest leave-one-out loss: so much higher may that of both poolings together be, and they are kept."""
+ASKED = ("avg", "bilinear", "both")
+"""Poolings that the settings name."""
 
 
 def select_pooling(data: TrainingSet, backbone: Backbone) -> HeadFit:
     """Features and closed-form head under the pooling that is kept."""
     tried = candidate_heads(data, backbone)
-    at = data.context.world.first(lambda: min(range(len(tried)), key=lambda i: tried[i].choice.best.loss))
+    at = data.context.world.first(lambda: best_head(tried))
     return replace(tried[at], choices=choice_of_pooling(tried, tried[at]))
 
 
+def best_head(tried: Sequence[HeadFit]) -> int:
+    """Which head is kept: the one with the lowest leave-one-out loss, or `both` where that is at most `NEAR` higher.
+
+    The head is where a climb begins. Later rungs stand on its features, and under both poolings the network is
+    linearised under the head on the average (`HeadFit.acting`), which leaks least of the labels into it, while the
+    covariance stays beside it. A near tie between heads says nothing about that.
+    """
+    losses = [head.choice.best.loss for head in tried]
+    best = min(range(len(tried)), key=losses.__getitem__)
+    near = [i for i, head in enumerate(tried) if head.pooling == "both" and losses[i] <= (1 + NEAR) * losses[best]]
+    return near[0] if near else best
+
+
 def candidate_heads(data: TrainingSet, backbone: Backbone, pooling: str | None = None) -> list[HeadFit]:
-    """A head for every pooling that the settings ask for, or under one that is given."""
-    if pooling is not None and pooling != OWN:
+    """A head for every pooling that the settings ask for, or under one that is given by its name."""
+    if pooling in ASKED:
         data = replace(data, context=data.context.with_settings(pooling=pooling))
     encoder, context = Encoder(data, backbone), data.context
     if context.settings.solver != "head":
         encoder.engine.compile_ahead()
-    wanted = _wanted(encoder)
+    wanted = _wanted(encoder, pooling or context.settings.pooling)
     if wanted.note:
         context.progress.say(wanted.note)
     return try_poolings(wanted, encoder)
@@ -61,14 +73,14 @@ class Candidates:
     """Which poolings to try.
 
     Attributes:
-        pool: the backbone's average pooling.
+        pool: the backbone's average pooling, or its last tokens.
         names: of the poolings.
         channels: to which bilinear pooling reduces.
         note: why one is left out, if one is.
         linearised: whether the reduction may change with the other weights.
     """
 
-    pool: AveragePool | None
+    pool: AveragePool | Tokens | None
     names: tuple[str, ...]
     channels: int
     note: str = ""
@@ -85,27 +97,41 @@ class Candidates:
         return "bilinear" in self.names or "both" in self.names
 
 
-def _wanted(encoder: Encoder) -> Candidates:
+def _wanted(encoder: Encoder, asked: str) -> Candidates:
     context, settings = encoder.context, encoder.context.settings
-    module, inputs = encoder.body.module, encoder.inputs
-    found = context.world.first(lambda: (p := find_average_pool(module, inputs.example())) and asdict(p))
+    pool = _pool_of(encoder)
     wanted = candidates(
-        settings.pooling,
-        AveragePool(**found) if found else None,
+        asked,
+        pool,
         settings.pool_channels,
         encoder.backbone.name,
-        len(inputs),
+        len(encoder.inputs),
         context.dtype.itemsize,
         min(context.world.all_gather(context.free_bytes())) // 2,
         context.device.type == "cuda",
         together=settings.climbs and not settings.linearize_reduction,
     )
+    if isinstance(pool, Tokens):
+        names = that_begin_at(settings.linearize, encoder.backbone, pool, wanted.names)
+        if not names:
+            raise LQFError(
+                f"pooling `{asked}` takes its features before `{settings.linearize}`, from which on the network is "
+                "linearised; linearise it from an earlier stage on, or use `auto`"
+            )
+        wanted = replace(wanted, names=names)
     return replace(wanted, linearised=settings.linearize_reduction)
+
+
+def _pool_of(encoder: Encoder) -> AveragePool | Tokens | None:
+    """The average pooling at the end of a network, or else its last tokens."""
+    module, inputs = encoder.body.module, encoder.inputs
+    found = encoder.context.world.first(lambda: (p := find_average_pool(module, inputs.example())) and asdict(p))
+    return AveragePool(**found) if found else tokens_of(encoder)
 
 
 def candidates(
     asked: str,
-    pool: AveragePool | None,
+    pool: AveragePool | Tokens | None,
     channels: int,
     name: str,
     rows: int,
@@ -117,8 +143,8 @@ def candidates(
     """What `--pooling` means for a backbone and so much data.
 
     Args:
-        asked: "auto", "avg", "bilinear" or "both".
-        pool: the backbone's average pooling.
+        asked: "auto", "avg", "bilinear" or "both", or another name of a pooling.
+        pool: the backbone's average pooling, or its last tokens.
         channels: most channels of bilinear pooling.
         name: of the backbone.
         rows: n.
@@ -128,7 +154,7 @@ def candidates(
         together: whether "auto" tries both poolings together, too.
     """
     if pool is None:
-        if asked != "auto":
+        if asked in ASKED:
             raise LQFError(
                 f"pooling `{asked}` needs a network that ends in an average over its last feature map; "
                 f"`{name}` does not, use `auto`"
@@ -140,79 +166,74 @@ def candidates(
             f"pooling `{asked}` needs several positions in the last feature map, `{name}` has one for images of this "
             "size; give a larger size, or use `avg`"
         )
-    if asked != "auto" or pool.positions == 1:
-        return Candidates(pool, ("avg" if asked == "auto" else asked,), k)
+    means = means_of(pool, together) if isinstance(pool, Tokens) else ("avg",)
+    if isinstance(pool, Tokens) and asked != "auto":
+        return Candidates(pool, (average_of(pool) if asked == "avg" else asked,), k)
+    if asked in ASKED or pool.positions == 1:
+        return Candidates(pool, (asked,) if asked in ASKED else means, k)
     need = 3 * rows * (k * (k + 1) // 2) * item + 6 * 8 * rows * rows
     if min(rows, k * (k + 1) // 2) > MOST_ROWS[cuda]:
-        return Candidates(
-            pool, ("avg",), k, f"bilinear pooling is not tried for {rows:,} rows; --pooling bilinear does"
-        )
+        return Candidates(pool, means, k, f"bilinear pooling is not tried for {rows:,} rows; --pooling bilinear does")
     if need > memory:
-        return Candidates(pool, ("avg",), k, f"bilinear pooling is not tried: it needs {byte_count(need)} of memory")
-    return Candidates(pool, ("avg", "bilinear", "both") if together else ("avg", "bilinear"), k)
+        return Candidates(pool, means, k, f"bilinear pooling is not tried: it needs {byte_count(need)} of memory")
+    return Candidates(pool, (*means, "bilinear", "both") if together else (*means, "bilinear"), k)
 
 
 def try_poolings(wanted: Candidates, encoder: Encoder) -> list[HeadFit]:
     """A head for every pooling that is wanted."""
+    pool, context = wanted.pool, encoder.context
+    if pool is None:
+        return [HeadFit.of(encoder, OWN, encoder.features())]
+    room = context.free_bytes() // MAPS
+    kernels = "both" in wanted.names and len(encoder.inputs) <= MOST_ROWS[context.device.type == "cuda"]
+    if isinstance(pool, Tokens):
+        return try_token_poolings(
+            encoder,
+            pool,
+            wanted.names,
+            channels=wanted.channels,
+            room=room,
+            kernels=kernels,
+            linearised=wanted.linearised,
+        )
+    return _try_map_poolings(wanted, pool, encoder, room, kernels)
+
+
+def _try_map_poolings(
+    wanted: Candidates, pool: AveragePool, encoder: Encoder, room: int, kernels: bool
+) -> list[HeadFit]:
+    """The same for a network that averages its last map."""
     tried: list[HeadFit] = []
-    watched, average, gram = None, None, None
-    if wanted.pool and wanted.reduces:
-        room = encoder.context.free_bytes() // MAPS
-        watched = ChannelMoment(encoder.reader.module.get_submodule(wanted.pool.name), room)
+    watched, average = None, None
+    if wanted.reduces:
+        watched = ChannelMoment(encoder.reader.module.get_submodule(pool.name), room)
     if watched or wanted.names != ("bilinear",):
         with watched or nullcontext():
-            z = encoder.features(watched)
-        if "both" in wanted.names:
-            average = z
-            gram = head_products.gram(z)
-        if wanted.names[0] not in ("bilinear", "both"):
-            tried.append(HeadFit.of(encoder, wanted.names[0], z, gram=gram))
-        del z
-    if wanted.pool is None or not wanted.bilinear:
+            average = Half.of(encoder.features(watched), kernels)
+        if "avg" in wanted.names:
+            tried.append(HeadFit.of(encoder, "avg", average.features, gram=average.gram))
+    if not wanted.bilinear:
         return tried
-    reduction = _reduction(watched, wanted, encoder) if watched else None
-    pooled = with_bilinear_pool(
-        encoder.backbone, wanted.pool.name, reduction, wanted.channels, linearised=wanted.linearised
-    )
+    reduction = encoder.reduction(watched, pool.channels, wanted.channels) if watched else None
+    pooled = with_bilinear_pool(encoder.backbone, pool.name, reduction, wanted.channels, linearised=wanted.linearised)
     other, maps = encoder.with_backbone(pooled), watched and watched.maps
     if all(encoder.context.world.all_gather(maps is not None)):
-        z = other.features_from(pooled.body.get_submodule(wanted.pool.name), maps or [])
+        z = other.features_from(pooled.body.get_submodule(pool.name), maps or [])
     else:
         z = other.features()
     del maps, watched
-    own = head_products.gram(z) if average is not None else None
+    bilinear = Half.of(z, kernels)
     if "bilinear" in wanted.names:
-        tried.append(HeadFit.of(other, "bilinear", z, gram=own))
-    if average is not None and gram is not None and own is not None:
-        tried.append(_together(encoder, wanted, reduction, (average, gram), (z, own)))
+        tried.append(HeadFit.of(other, "bilinear", bilinear.features, gram=bilinear.gram))
+    if "both" in wanted.names and average is not None:
+        tried.append(
+            head_of_both(
+                encoder,
+                "both",
+                Pair(average, bilinear),
+                lambda scale: with_both_pools(
+                    encoder.backbone, pool.name, reduction, wanted.channels, pool.channels, scale
+                ),
+            )
+        )
     return tried
-
-
-def _together(
-    encoder: Encoder,
-    wanted: Candidates,
-    reduction: Tensor | None,
-    average: tuple[Tensor, Tensor],
-    bilinear: tuple[Tensor, Tensor],
-) -> HeadFit:
-    """The head on both kinds of features, each given with its kernel z̃z̃ᵀ; the bilinear ones count `BILINEAR_SHARE`
-    times as much.
-    """
-    assert wanted.pool is not None
-    (z, gram), (other, own) = average, bilinear
-    traces = [float((k - 1).trace()) for k in (gram, own)]
-    scale = (BILINEAR_SHARE * traces[0] / max(traces[1], 1e-300)) ** 0.5
-    scale = encoder.context.world.agree(scale)
-    pooled = with_both_pools(
-        encoder.backbone, wanted.pool.name, reduction, wanted.channels, wanted.pool.channels, scale
-    )
-    features = torch.cat([z, scale * other], 1)
-    return HeadFit.of(encoder.with_backbone(pooled), "both", features, gram=gram + scale**2 * (own - 1))
-
-
-def _reduction(moment: ChannelMoment, wanted: Candidates, encoder: Encoder) -> Tensor:
-    """(k, c), the same on every process, one of which may have no rows."""
-    assert wanted.pool is not None
-    c, context = wanted.pool.channels, encoder.context
-    total = torch.zeros(c, c, dtype=torch.float64, device=context.device) if moment.sum is None else moment.sum
-    return context.world.broadcast_(principal_rows(context.world.all_reduce_(total), wanted.channels).contiguous())

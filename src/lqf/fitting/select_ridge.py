@@ -117,6 +117,12 @@ class Choice:
         return ""
 
 
+def unjudged(mu: float, residual: Tensor) -> Choice:
+    """A strength that was given and is not judged."""
+    trial = Trial(mu, 1.0, float("nan"), float("nan"))
+    return Choice(trial, torch.full_like(residual, torch.nan), (trial,))
+
+
 def choose_ridge(
     factor: Callable[[float], KernelRidge],
     r: Tensor,
@@ -237,6 +243,6 @@ def choose_strengths(
         omegas = [float(settings.body_weight_decay) * total_weight / mus[0]]
 
     def factor(omega: float) -> KernelRidge:
-        return kernels.factorise(Ridge(1.0, omega))
+        return kernels.factorise(Ridge(1.0, omega) if fixed is None else fixed.scaled(1 / fixed.head))
 
     return choose_ridge(factor, kernels.residual, judge.of(kernels.samples), omegas, mus, progress)

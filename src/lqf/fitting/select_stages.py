@@ -14,8 +14,9 @@ are not linearised: what they make of an image is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 from lqf.evaluation.calibration import fit_temperature
 from lqf.fitting.select_ridge import Judge
 from lqf.kernels.nested import NestedKernels
+from lqf.linear.inputs import average_views
 from lqf.linear.ridge import Ridge
 from lqf.linear.stages import REST, ridge_by_groups
 from lqf.linear.targets import error_rate, logits
@@ -52,7 +54,7 @@ class Found:
         error: share of wrong decisions.
     """
 
-    log_mu: Tensor
+    log_mu: tuple[float, ...]
     loss: float
     error: float
 
@@ -66,8 +68,8 @@ class StageChoice:
         factor: the head's strength over that which is best for it alone.
         first: the first stage that is worth changing, "all" where it is the first of the network.
         head, one, stages: the head alone, with one strength for the body, with one for each stage.
-        outputs: (n, C) of the samples by the problem without their fold, at `stages`.
-        samples: (n,) which ones.
+        unit: tr K_body / tr K_head, where the kernels of the stages count by μ_body/μ_s: of the ratio μ_body/μ_head.
+        samples: so many judged.
     """
 
     ridge: Ridge
@@ -76,8 +78,18 @@ class StageChoice:
     head: Found
     one: Found
     stages: Found
-    outputs: Tensor
-    samples: Tensor
+    unit: float
+    samples: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        return asdict(self) | {"ridge": self.ridge.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> StageChoice:
+        """The inverse of `to_dict`."""
+        found = {name: Found(tuple(v["log_mu"]), v["loss"], v["error"]) for name, v in _founds(values).items()}
+        return cls(**values | found | {"ridge": Ridge.from_dict(values["ridge"])})
 
     def entry(self, total_weight: float) -> dict[str, Any]:
         """For the report: weight decay of every stage, and what one strength and the head alone come to."""
@@ -106,14 +118,14 @@ def choose_stages(kernels: NestedKernels, judge: Judge, head_ridge: float, *, by
     alone = search.at(search.log_mu(head_ridge, torch.inf))
     starts = [search.one(search.log_mu(head_ridge, ratio)) for ratio in RATIOS]
     one = min(starts, key=lambda found: found.loss)
-    stages = search.each(one.log_mu) if by_stage and len(kernels.stages) > 1 else one
+    stages = search.each(search.tensor(one.log_mu)) if by_stage and len(kernels.stages) > 1 else one
     first = search.first_stage(stages)
-    mus = stages.log_mu.exp().tolist()
-    middle = float(stages.log_mu[1:].mean().exp())
+    mus = [math.exp(x) for x in stages.log_mu]
+    middle = math.exp(sum(stages.log_mu[1:]) / len(stages.log_mu[1:]))
     ridge = ridge_by_groups(mus[0], mus[1:], kernels.stages, middle) if stages is not one else Ridge(mus[0], middle)
-    with torch.no_grad():
-        outputs = kernels.outputs(stages.log_mu)
-    return StageChoice(ridge, mus[0] / head_ridge, first, alone, one, stages, outputs, kernels.samples)
+    weighted = search.units[1:] * (ridge.body / search.tensor(stages.log_mu)[1:].exp())
+    unit = float(weighted.sum() / search.units[0].clamp_min(1e-300))
+    return StageChoice(ridge, mus[0] / head_ridge, first, alone, one, stages, unit, len(kernels.samples))
 
 
 class _Search:
@@ -123,21 +135,27 @@ class _Search:
         self.kernels, device = kernels, kernels.head.device
         self.labels = judge.labels.to(device)
         self.weights = judge.weights.double().to(device)
-        self.units = kernels.mean_eigenvalues()
+        self.units, self.n_views = kernels.mean_eigenvalues(), judge.n_views
 
     def log_mu(self, head: float, ratio: float) -> Tensor:
         """One strength for the body, ``ratio`` times the head's in units of the mean eigenvalues."""
         unit = self.units[1:].sum() / self.units[0].clamp_min(1e-300)
         body = head * min(ratio, torch.e**GONE) * float(unit.clamp_min(1e-300))
-        strengths = [head] + [body] * (len(self.units) - 1)
-        return torch.tensor(strengths, dtype=torch.float64, device=self.units.device).log()
+        return self.tensor((head, *[body] * (len(self.units) - 1))).log()
+
+    def tensor(self, values: Sequence[float]) -> Tensor:
+        """In float64, where the kernels are."""
+        return torch.tensor(values, dtype=torch.float64, device=self.units.device)
 
     def at(self, log_mu: Tensor) -> Found:
         """Evaluate."""
         with torch.no_grad():
-            outputs = self.kernels.outputs(log_mu)
+            outputs = self._outputs(log_mu)
         loss = fit_temperature(outputs, self.labels, self.weights)[1]
-        return Found(log_mu, loss, error_rate(outputs, self.labels, self.weights))
+        return Found(tuple(log_mu.tolist()), loss, error_rate(outputs, self.labels, self.weights))
+
+    def _outputs(self, log_mu: Tensor) -> Tensor:
+        return average_views(self.kernels.outputs(log_mu), self.n_views)
 
     def one(self, start: Tensor) -> Found:
         """The best strengths of the head and of the whole body."""
@@ -158,7 +176,7 @@ class _Search:
 
     def first_stage(self, found: Found) -> str:
         """Name of the first stage that cannot be left as it is."""
-        log_mu, names = found.log_mu.clone(), self.kernels.stages
+        log_mu, names = self.tensor(found.log_mu), self.kernels.stages
         for k, group in enumerate(names[:-1]):
             log_mu[1 + k] += GONE
             if self.at(log_mu).loss > (1 + LEFT) * found.loss:
@@ -172,12 +190,12 @@ class _Search:
         prior: Callable[[Tensor], Tensor] = lambda x: x.new_zeros(()),
     ) -> Tensor:
         with torch.no_grad():
-            beta = fit_temperature(self.kernels.outputs(log_mu(start)), self.labels, self.weights)[0]
+            beta = fit_temperature(self._outputs(log_mu(start)), self.labels, self.weights)[0]
         begin = torch.cat([start, start.new_tensor([beta]).log()])
         x, total = begin.clone().requires_grad_(), float(self.weights.sum())
 
         def loss() -> Tensor:
-            scores = x[-1].exp() * logits(self.kernels.outputs(log_mu(x[:-1])))
+            scores = x[-1].exp() * logits(self._outputs(log_mu(x[:-1])))
             fit = self.weights @ F.cross_entropy(scores, self.labels, reduction="none")
             return (fit + prior(x[:-1]) + 0.5 * (x - begin).square().sum() / BOUND**2) / total
 
@@ -191,6 +209,10 @@ class _Search:
 
         optimiser.step(closure)
         return x.detach()[:-1]
+
+
+def _founds(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in ("head", "one", "stages")}
 
 
 def _beginning(group: tuple[str, ...]) -> str:

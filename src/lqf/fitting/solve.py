@@ -80,7 +80,7 @@ def solve_pcg(
     return solver.solve(
         problem.measured,
         problem.features,
-        problem.head.ridge,
+        problem.head.at(problem.ridge.head),
         curvature,
         state.vectors["body"].to(problem.quadratic.targets) if state else start,
         fast=problem.fast,

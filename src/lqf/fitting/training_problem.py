@@ -25,6 +25,7 @@ from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.point import Point, make_point
 from lqf.fitting.report import choice_of_weight_decay
 from lqf.fitting.select_ridge import Choice
+from lqf.fitting.select_stages import StageChoice
 from lqf.fitting.solve import solve_dense, solve_pcg, solve_stochastic
 from lqf.fitting.strengths import Strengths, Used
 from lqf.fitting.training_set import TrainingSet
@@ -77,6 +78,7 @@ class TrainingProblem:
         choice: of the ridge strengths; None likewise.
         moves: None where the network has its pretrained weights.
         made: its curvature, where it comes from another problem.
+        stages: the choice of a strength for every stage; None where there is one for the body, or they were given.
     """
 
     context: Context
@@ -88,6 +90,7 @@ class TrainingProblem:
     choice: Choice | None = None
     moves: Moves | None = None
     made: KFAC | None = None
+    stages: StageChoice | None = None
 
     # --- what it was made from ----------------------------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class TrainingProblem:
     @property
     def used(self) -> Used:
         """Ridge strengths of its solution."""
-        return Used(self.head_fit.point_ridge, self.ridge.head, self.ridge.body)
+        return Used.of(self.head_fit.point_ridge, self.ridge)
 
     @property
     def choices(self) -> tuple[dict[str, Any], ...]:
@@ -133,9 +136,19 @@ class TrainingProblem:
             return self.moves.choices
         total, of = self.data.total_weight, "body" if self.context.settings.form == "centred" else "model"
         decays = choice_of_weight_decay(self.head_fit.choice, total, "head")
-        if self.choice is not None:
+        if self.stages is not None:
+            decays += (self.stages.entry(total),)
+        elif self.choice is not None:
             decays += choice_of_weight_decay(self.choice, total, of)
         return (*self.head_fit.choices, *decays)
+
+    @property
+    def unit(self) -> float:
+        """tr K_body / tr K_head, the unit of the ratio of the body's strength to the head's."""
+        if self.stages is not None:
+            return self.stages.unit
+        assert self.kernels is not None
+        return self.kernels.unit
 
     def point_of(self, rows: Tensor, head: Head, folds: Tensor) -> Point:
         """The linearisation point of the same kind and strength for some of the rows.
@@ -185,7 +198,7 @@ class TrainingProblem:
     def schur(self, *, fast: bool = False) -> SchurComplement:
         """The problem without its head: right-hand sides and residuals are exact, products may be fast."""
         quick = self.fast if fast else None
-        return SchurComplement(self.measured, self.features, self.head.ridge, quick, tf32=False)
+        return SchurComplement(self.measured, self.features, self.head.at(self.ridge.head), quick, tf32=False)
 
     @cached_property
     def averaged(self) -> Kernels:
@@ -225,12 +238,12 @@ class TrainingProblem:
         """The problem of these samples alone, with the same point and ridge strengths; the others lose their weight."""
         rows, head = rows_of(self.quadratic, samples), self.head
         part = head.among(rows)
-        ridge = part.ridge.among(rows.to(part.ridge.q.device), len(head.features))
+        made = part.ridge.among(rows.to(part.ridge.q.device), len(head.features))
         quadratic = without_weight(self.quadratic, rows)
         share = float(quadratic.weights.sum() / self.quadratic.weights.sum())
         return replace(
             self,
-            head_fit=replace(self.head_fit, head=replace(head, ridge=ridge)),
+            head_fit=replace(self.head_fit, head=replace(head, made=made)),
             quadratic=quadratic,
             kernels=None,
             choice=None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from lqf.fitting.select_stages import StageChoice, choose_stages
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.gram import Cotangents, body_kernels
 from lqf.kernels.nested import NestedKernels
@@ -15,6 +16,23 @@ from lqf.linear import head_products
 from lqf.linear.problem import QuadraticProblem, rows_of, subproblem
 from lqf.linear.stages import stage_groups
 from lqf.solvers.planner import jacobian_bytes
+
+NESTED = {"cpu": (200, 1), "cuda": (600, 2)}
+"""Samples of the kernels that choose strengths, and random sums of the outputs over which they are averaged; all outputs
+where these are no more gradients."""
+
+
+def nested_choice(problem: TrainingProblem) -> StageChoice:
+    """Ridge strengths of head and stages by kernels without each fold, or of head and body where the settings ask for
+    one strength.
+    """
+    context, head = problem.context, problem.head_fit
+    with context.timed("kernel"):
+        kernels = nested_kernels(problem, *NESTED[context.device.type])
+    with context.timed("weight decay"):
+        by_stage = context.settings.by_stage
+        choice = choose_stages(kernels, problem.data.judge, head.choice.mu, by_stage=by_stage)
+    return StageChoice.from_dict(context.world.first(choice.to_dict))
 
 
 def posed_without(problem: TrainingProblem, left_out: Tensor) -> QuadraticProblem:
@@ -39,11 +57,14 @@ def nested_kernels(problem: TrainingProblem, most_samples: int, draws: int) -> N
     data, context, quadratic = problem.data, problem.context, problem.quadratic
     generator = torch.Generator().manual_seed(context.settings.seed)
     n, c = len(data), quadratic.model.n_outputs
+    gradients = most_samples * draws
+    most_samples = max(2 * len(data.classes), most_samples // data.n_views)
     samples = torch.arange(n) if n <= most_samples else torch.randperm(n, generator=generator)[:most_samples].sort()[0]
     rows, part = rows_of(quadratic, samples), subproblem(quadratic, samples)
     device = quadratic.targets.device
     folds = [posed_without(problem, (data.folds == k).to(device)) for k in range(int(data.folds.max()) + 1)]
-    us = (2 * torch.randint(0, 2, (min(draws, c), c), generator=generator) - 1).to(quadratic.targets)
+    us = 2 * torch.randint(0, 2, (min(draws, c), c), generator=generator) - 1
+    us = (torch.eye(c) * c**0.5 if len(samples) * c <= gradients else us).to(quadratic.targets)
     per_row, groups = len(folds) * len(us), stage_groups(quadratic.model.body)
     free = context.free_bytes() - 8 * len(folds) * len(groups) * len(rows) ** 2
     body = body_kernels(

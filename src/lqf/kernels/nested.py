@@ -21,7 +21,7 @@ from lqf.linear.stages import Groups
 
 @dataclass(frozen=True)
 class NestedKernels:
-    """Kernels over some samples in one view, one set for every fold.
+    """Kernels over the rows of some samples, one set for every fold.
 
     Attributes:
         head: (n, n) float64.
@@ -29,7 +29,7 @@ class NestedKernels:
         residual: (n, C) right-hand side.
         weights: (n,).
         fold: (n,) number of the fold that every row is in.
-        samples: (n,) the samples whose rows these are.
+        samples: (N,) the samples whose rows these are.
         stages: names of the stages in each group.
     """
 

@@ -14,7 +14,7 @@ COLUMNS = 4096
 def gram(z: Tensor) -> Tensor:
     """z̃z̃ᵀ (n, n)."""
     out = torch.ones(len(z), len(z), dtype=torch.float64, device=z.device)
-    for _, part in _pieces(z):
+    for _, part in pieces(z):
         out += part @ part.T
     return out
 
@@ -24,7 +24,7 @@ def vjp(a: Tensor, z: Tensor) -> Tensor:
     a = a.to(device=z.device, dtype=torch.float64)
     out = a.new_empty(a.shape[1], z.shape[1] + 1)
     out[:, -1] = a.sum(0)
-    for columns, part in _pieces(z):
+    for columns, part in pieces(z):
         out[:, columns] = a.T @ part
     return out
 
@@ -33,12 +33,13 @@ def jvp(z: Tensor, v: Tensor) -> Tensor:
     """z̃vᵀ (n, C) for v (C, p+1)."""
     v = v.to(device=z.device, dtype=torch.float64)
     out = v[:, -1].expand(len(z), -1).clone()
-    for columns, part in _pieces(z):
+    for columns, part in pieces(z):
         out += part @ v[:, columns].T
     return out
 
 
-def _pieces(z: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def pieces(z: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Columns of z, and what they hold, in float64."""
     for at in range(0, z.shape[1], COLUMNS):
         columns = slice(at, min(at + COLUMNS, z.shape[1]))
         yield columns, z[:, columns].double()

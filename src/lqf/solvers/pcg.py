@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lqf.curvature import KFAC
-from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.ridge_at import Elimination
 from lqf.linear.problem import QuadraticProblem
 from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.schur import SchurComplement
@@ -60,7 +60,7 @@ class PCG:
         self,
         problem: QuadraticProblem,
         features: Tensor,
-        head: KernelRidge,
+        head: Elimination,
         preconditioner: KFAC | None = None,
         start: Tensor | None = None,
         *,

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.ridge_at import Elimination
 from lqf.linear import head_products
 from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.precision import matmul_precision
@@ -41,7 +41,7 @@ class SchurComplement:
         self,
         problem: QuadraticProblem,
         features: Tensor,
-        ridge: KernelRidge,
+        ridge: Elimination,
         fast: QuadraticProblem | None = None,
         *,
         tf32: bool = True,

@@ -106,8 +106,8 @@ class FineTuning:
     ) -> FineTuned:
         """Fine-tune a copy of the backbone (load it with ``leaky=False`` for the original ReLU network).
 
-        Or a copy of ``start``, a network that was tuned before, head and all. ``tick`` is called before every step, e.g.
-        to give up when the time is up.
+        Or a copy of ``start``, a network that was tuned before, head and all. ``tick`` is called before every step, to
+        give up when the time is up.
         """
         began = time.perf_counter()
         with seeded(self.seed, device), plain_float32():

@@ -54,6 +54,7 @@ def test_where_there_is_time_the_last_stage_stands_in_for_an_lqf_that_cannot_be(
         return pose.Plan(**{**found.__dict__, "seconds": 1e4}) if whole else found
 
     monkeypatch.setattr(pose, "plan", slow)
+    monkeypatch.setattr("lqf.fitting.select_stages._Search.first_stage", lambda *_: "all")
     _, rungs = said(time_limit=100)
     assert rungs["LQF"]["why"].startswith("needs about 167 min")
     assert rungs["last stage"]["seconds"] is not None

@@ -17,13 +17,19 @@ from lqf.backbones import load_backbone
 from lqf.data import load_samples, open_images
 from lqf.evaluation.stacking import LEAST, shares, stack_coefficients
 from lqf.fitting import Context, FittedModel, Stack, TrainingSet
+from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.heads import CROPS
+from lqf.fitting.rungs.linear import LQF
+from lqf.fitting.rungs.moved import MOVED
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
-from lqf.fitting.rungs.stack import StackRung
+from lqf.fitting.rungs.stack import StackRung, _cross_fitted
 from lqf.settings import Settings
 
 N = 30
 X, Y = pictures(N)
 S = torch.linspace(0.5, 2, N, dtype=torch.float64)
+NAMES = (CROPS, LQF, MOVED, FINETUNED)
+"""Of which a stack takes one each."""
 PACE: Any = SimpleNamespace(seconds=lambda kind, rows, *_: {"linear": 0.2}[kind] * rows)
 
 
@@ -35,12 +41,13 @@ def outputs(*signals: float, seed: int = 0) -> list[Tensor]:
 
 
 def ground(found: Sequence[Tensor], y: np.ndarray = Y, finish: Any = None, **models: FittedModel) -> Ground:
-    """After attempts that are called a, b, …"""
+    """After attempts of so many kinds; finished ``models`` are called a, b, … here."""
     images = open_images(load_samples(X, y, sample_weight=S.numpy()), SMALL)
     data = TrainingSet.of(images, SMALL, Context(Settings(dtype="float64"), CPU))
-    names = "abcdef"[: len(found)]
+    names = NAMES[: len(found)]
     made = {n: Attempt(n, o, lambda n=n: finish(n), {}) for n, o in zip(names, found, strict=True)}
-    return Ground(data, load_backbone(convnet()), PACE, made, models, names[:1])
+    finished = {NAMES["abcd".index(n)]: model for n, model in models.items()}
+    return Ground(data, load_backbone(convnet()), PACE, made, finished, names[0])
 
 
 def weights_without(found: Sequence[Tensor], keep: Tensor, y: np.ndarray = Y) -> Tensor:
@@ -73,23 +80,25 @@ def test_labels_of_a_fold_do_not_reach_its_outputs(monkeypatch: pytest.MonkeyPat
 def test_the_finished_stack_has_the_weights_of_all_folds_and_every_member_of_all_samples() -> None:
     found = outputs(1.5, 1.0, -1.0, 0.7)  # the third says the opposite
     fits = {
-        n: classifier(backbone=convnet(), size=8, solver="head", weight_decay=w).fit(X, Y).fitted_
+        NAMES["abcd".index(n)]: classifier(backbone=convnet(), size=8, solver="head", weight_decay=w).fit(X, Y).fitted_
         for n, w in (("a", 0.1), ("b", 1.0), ("d", 10.0))
     }
     asked: list[str] = []
-    there = ground(found, finish=lambda n: asked.append(n) or fits[n], a=fits["a"])
+    there = ground(found, finish=lambda n: asked.append(n) or fits[n], a=fits[CROPS])
     attempt = StackRung().attempt(there)
     stack = attempt.finish()
     assert isinstance(stack, Stack)
-    assert stack.names == ("a", "b", "d")
-    assert asked == ["b", "d"]  # a was there
-    assert stack.members == (fits["a"], fits["b"], fits["d"])
+    assert stack.names == (CROPS, LQF, FINETUNED)
+    assert asked == [LQF, FINETUNED]  # the first was there
+    assert stack.members == (fits[CROPS], fits[LQF], fits[FINETUNED])
     kept = [found[j] for j in (0, 1, 3)]
     c = stack_coefficients(kept, torch.tensor(Y), S)
     assert stack.weights == pytest.approx((c / c.sum()).tolist())
     assert sum(stack.weights) == pytest.approx(1)
     assert stack.shares == pytest.approx(shares(c, kept).tolist())
-    assert attempt.about["members"] == {n: round(s, 3) for n, s in zip("abd", stack.shares, strict=True)}
+    assert attempt.about["members"] == {
+        n: round(s, 3) for n, s in zip((CROPS, LQF, FINETUNED), stack.shares, strict=True)
+    }
     assert stack.loo is not None
     assert torch.equal(stack.loo.outputs, attempt.outputs)
     assert (stack.report.solver, stack.report.level) == ("stack", "estimated")
@@ -103,13 +112,13 @@ def test_what_carries_next_to_nothing_is_left_out_and_one_model_is_no_stack() ->
         found = outputs(1.2, 0.8, 0.0, seed=seed)
         first = shares(stack_coefficients(found, torch.tensor(Y), S), found)
         members = StackRung().attempt(ground(found)).about["members"]
-        assert ("c" in members) is bool(first[2] >= LEAST)
+        assert (MOVED in members) is bool(first[2] >= LEAST)
         assert sum(members.values()) == pytest.approx(1, abs=2e-3)
-        left_out += "c" not in members
-    assert 0 < left_out < 6
+        left_out += MOVED not in members
+    assert left_out > 0
     good = outputs(1.2)[0]
-    with pytest.raises(NotNow, match=r"would be one model alone \(a\)"):
-        StackRung().attempt(ground([good, -good]))
+    with pytest.raises(NotNow, match=r"would be one model alone \(head, 8 views\)"):
+        StackRung().attempt(ground([good, -100 * good]))
     with pytest.raises(NotNow, match="needs two models or more"):
         StackRung().attempt(ground([good]))
 
@@ -125,18 +134,19 @@ def test_samples_that_a_member_does_not_know_have_no_say_and_no_outputs() -> Non
     torch.testing.assert_close(attempt.outputs[fold == 1], expected, rtol=1e-9, atol=1e-9)
 
 
-def test_a_fold_is_not_left_out_because_no_member_is_any_good_elsewhere() -> None:
+def test_a_fold_is_not_left_out_because_no_member_is_any_good_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     there = ground(outputs(1.0))
     fold = there.data.folds
     found = [torch.where((fold == 0)[:, None], 40 * o, -0.3 * o) for o in outputs(3.0, 2.5)]
-    attempt = StackRung().attempt(ground(found))
-    assert weights_without(found, fold != 0).isnan().all()  # no coefficient but zeros
-    torch.testing.assert_close(attempt.outputs[fold == 0], (found[0] + found[1])[fold == 0] / 2)
+    nothing = lambda outputs, *_: torch.zeros(len(outputs), dtype=torch.float64)  # noqa: E731
+    monkeypatch.setattr("lqf.fitting.rungs.stack.stack_coefficients", nothing)
+    out = _cross_fitted(list(ground(found).attempts.values()), ground(found))
+    torch.testing.assert_close(out[fold == 0], (found[0] + found[1])[fold == 0] / 2)
 
 
 def test_the_time_is_that_of_the_members_that_are_not_finished() -> None:
     there, rung = ground(outputs(1.0, 1.0)), StackRung()
     assert rung.seconds(there) == 1.0
     attempts = {n: replace(a, to_finish=7.0) for n, a in there.attempts.items()}
-    finished: Any = {"a": SimpleNamespace()}
+    finished: Any = {CROPS: SimpleNamespace()}
     assert rung.seconds(replace(there, attempts=attempts, models=finished)) == pytest.approx(1.0 + 7.0)

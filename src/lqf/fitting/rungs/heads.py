@@ -14,7 +14,7 @@ from lqf.fitting.head_folds import without_folds
 from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.rungs.pace import Pace, head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
-from lqf.fitting.select_pooling import candidate_heads
+from lqf.fitting.select_pooling import best_head, candidate_heads
 from lqf.fitting.select_shown import select_shown
 from lqf.fitting.select_views import in_views, reason_against
 from lqf.settings import Settings, view_count
@@ -53,8 +53,7 @@ class HeadRung:
     def _best(self, tried: Sequence[HeadFit], ground: Ground) -> HeadFit:
         if ground.data.alone:  # both poolings together have the lower error then (`benchmarks/one_shot.py`)
             return next((head for head in tried if head.pooling == "both"), tried[0])
-        world = ground.context.world
-        return tried[world.first(lambda: min(range(len(tried)), key=lambda i: tried[i].choice.best.loss))]
+        return tried[ground.context.world.first(lambda: best_head(tried))]
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,21 @@
 """LQF: the network linearised from a stage on, solved with the head.
 
-The last stage alone comes first where the whole network takes too long: everything before it is computed once. The
-whole network in more views goes on from the solution in fewer: its ridge strengths, its curvature and, fold by fold,
-its bodies, none of which has seen the fold.
+Ridge strengths of head and stages are chosen in one view, by kernels without each fold (`select_stages`); the first
+stages, where they want no change, are not linearised. The whole network is taken in as many of the views in which the
+head was fitted as there is time for. Where these are not all, a later rung goes on from that solution with all: its
+strengths, its curvature and, fold by fold, its bodies, none of which has seen the fold. The last stage alone stands in
+where the whole network takes too long.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.assemble import assemble
@@ -22,15 +26,14 @@ from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.folds import FOLDS, JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import NESTED_ROWS
-from lqf.fitting.out_of_sample import from_kernels
-from lqf.fitting.pose import outlined, planned, with_strengths
+from lqf.fitting.pose import given_strengths, outlined, planned
 from lqf.fitting.refits import Refits, Refitted
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, why_not
 from lqf.fitting.rungs.pace import head_algebra
 from lqf.fitting.rungs.rung import Attempt, Ground, Linear, NotNow
+from lqf.fitting.select_shown import Shown, select_shown
 from lqf.fitting.training_problem import TrainingProblem
-from lqf.linear.inputs import average_views
-from lqf.linear.ridge import Ridge
+from lqf.fitting.without_fold import nested_choice
 from lqf.settings import view_count
 from lqf.utils.text import rough_duration
 
@@ -40,6 +43,8 @@ FINISHING = 0.3
 """Share of a rung's time for the solution with all samples, after the refits."""
 CONTINUED_PRODUCTS = 2
 """Of a refit that begins with the body of the same fold in fewer views."""
+BEARABLE = 120.0
+"""Seconds that more views of every image are worth at the first attempt."""
 
 
 @dataclass(frozen=True)
@@ -89,130 +94,156 @@ class LinearRung:
         bases = self._bases(ground)
         if not bases:
             why_not(ground)
-            raise NotNow("is for images whose crops help the head")
+            raise NotNow("is for images whose crops help the head, and for problems that were solved in fewer views")
         for base in bases[:-1]:
             try:
-                return self._on(base, ground)
+                return _On(self, base, ground).attempt()
             except NotNow as reason:
                 if reason.seconds is None:
                     raise
-        return self._on(bases[-1], ground)
-
-    def _on(self, base: Attempt, ground: Ground) -> Attempt:
-        """Standing on a head; `NotNow` where that takes too long."""
-        head = base.head
-        assert head is not None
-        state = ground.state if ground.state and ground.state.at.get("rung") == self.name else None
-        bodies: tuple[torch.Tensor, ...]
-        if state is not None:
-            problem, unit = self._resumed(head, state), float(state.at["unit"])
-            bodies, outputs = (state.vectors["body"],), state.vectors["outputs"].view(len(ground.data), -1).double()
-        else:
-            problem, unit = self._continued(head, ground) if self.many_views else self._posed(head, ground)
-            refitted = self._refitted(problem, base, ground)
-            bodies, outputs = refitted.bodies, average_views(refitted.outputs, problem.data.n_views).double().cpu()
-        about = {
-            "views": problem.data.preprocess.views,
-            "pooling": head.pooling,
-            "stage": self.stage,
-            "solver": problem.plan.solver if problem.plan else "pcg",
-        }
-        problem = self._checkpointed(problem, unit, outputs, bodies)
-        linear = Linear(problem, unit, bodies if state is None else ())
-        start = torch.stack(bodies).mean(0) if bodies else None
-        return Attempt(
-            self.name,
-            outputs,
-            lambda: _finished(problem, start, outputs),
-            about,
-            head,
-            linear=linear,
-            strengths=base.strengths,
-            to_finish=FINISHING * self._seconds(ground, len(head.features)),
-        )
+        return _On(self, bases[-1], ground).attempt()
 
     def _bases(self, ground: Ground) -> list[Attempt]:
-        """Heads to stand on, the first of which there is time for: for the last stage the best, or those in fewer
-        views; for the whole network one in one or two views, or in all where it goes on from these.
-        """
+        """Heads to stand on, the first of which there is time for: the best one, or those in fewer views."""
         if self.many_views:
-            return [ground.attempts[CROPS]] if ground.best_head == CROPS and LQF in ground.attempts else []
+            before = ground.attempts.get(LQF)
+            more = before is not None and before.about["views"] != ground.attempts[ground.best_head].about["views"]
+            return [ground.attempts[CROPS]] if more and ground.best_head == CROPS else []
         if HEAD not in ground.attempts:
             return []
-        if self.name == LAST_STAGE:
-            return self._affordable(ground)
-        return [ground.attempts[MIRRORED if ground.gains(MIRRORED, over=HEAD) else HEAD]]
-
-    def _affordable(self, ground: Ground) -> list[Attempt]:
-        """The best head and those in fewer views, from the first on for which the predicted time suffices."""
         found = [ground.attempts[n] for n in dict.fromkeys((ground.best_head, MIRRORED, HEAD)) if n in ground.attempts]
         alone = ground.context.world.size == 1  # many processes must find the same
-        left = ground.context.deadline.left() if alone else math.inf
+        left = min(ground.context.deadline.left(), BEARABLE) if alone else math.inf
         fit = [a for a in found if a.head and self._seconds(ground, len(a.head.features)) <= left]
         return found[found.index(fit[0]) :] if fit else found[-1:]
 
-    def _posed(self, head: HeadFit, ground: Ground) -> tuple[TrainingProblem, float]:
-        """With strengths chosen in one view (as many rows as samples; the views of an image weigh as one), and the unit
-        of their ratio.
-        """
-        one = ground.attempts[HEAD].head or head
-        problem = planned(outlined(_at_stage(head, self.stage)), len(one.features))
-        assert problem.plan is not None
-        _in_time(problem.plan.seconds, ground)
-        ground.context.progress.say(f"{self.name}: {problem.plan.sentence}")
-        if one.data.n_views == head.data.n_views or problem.plan.solver == "dense":
-            problem = with_strengths(problem)
-            assert problem.kernels is not None
-            return problem, problem.kernels.unit
-        small = with_strengths(replace(outlined(_at_stage(one, self.stage)), plan=problem.plan))
-        assert small.choice is not None
-        assert small.kernels is not None
-        ridge = Ridge(head.choice.mu, small.choice.ridge.body)
-        posed = replace(problem, quadratic=problem.quadratic.with_ridge(ridge), choice=small.choice)
-        return posed, small.kernels.unit
 
-    def _continued(self, head: HeadFit, ground: Ground) -> tuple[TrainingProblem, float]:
-        before = ground.attempts[LQF].linear
+@dataclass(frozen=True)
+class _On:
+    """A rung on one of the heads that it may stand on.
+
+    Attributes:
+        rung: which.
+        base: the attempt whose head it is.
+        ground: where the climb stands.
+    """
+
+    rung: LinearRung
+    base: Attempt
+    ground: Ground
+
+    @property
+    def head(self) -> HeadFit:
+        assert self.base.head is not None
+        return self.base.head
+
+    def attempt(self) -> Attempt:
+        """`NotNow` where that takes too long."""
+        state = self.ground.state if self.ground.state and self.ground.state.at.get("rung") == self.rung.name else None
+        views = self.head.data.preprocess.views
+        bodies: tuple[Tensor, ...]
+        if state is not None:
+            linear, bodies = self._resumed(state), (state.vectors["body"],)
+            shown = Shown(state.at["shown"], state.vectors["outputs"].view(len(self.ground.data), -1).double())
+        else:
+            linear = self._continued() if self.rung.many_views else self._posed()
+            refitted = self._refitted(linear)
+            bodies, rows = refitted.bodies, refitted.outputs.unflatten(0, (-1, linear.problem.data.n_views))
+            shown = select_shown(rows.double().cpu(), views, self.ground.context.settings, self.ground.losses)
+        problem = self._checkpointed(linear, shown, bodies)
+        about = {
+            "views": views,
+            "shown": shown.views,
+            "pooling": self.head.pooling,
+            "stage": problem.context.settings.linearize,
+            "solver": problem.plan.solver if problem.plan else "pcg",
+        }
+        start = torch.stack(bodies).mean(0) if bodies else None
+        return Attempt(
+            self.rung.name,
+            shown.outputs,
+            lambda: _finished(problem, start, shown),
+            about,
+            self.head,
+            linear=replace(linear, problem=problem, bodies=bodies if state is None else ()),
+            strengths=self.base.strengths,
+            to_finish=FINISHING * self.rung._seconds(self.ground, len(self.head.features)),
+        )
+
+    @cached_property
+    def _one(self) -> HeadFit:
+        """The head in one view: as many rows as samples; the views of an image weigh as one."""
+        return self.ground.attempts[HEAD].head or self.head
+
+    def _posed(self) -> Linear:
+        """With strengths chosen in one view."""
+        _in_time(self.rung._seconds(self.ground, len(self.head.features)), self.ground)
+        given = given_strengths(self.head.context.settings, self.head.data.total_weight)
+        if given is not None:
+            problem = planned(outlined(_at_stage(self.head, self.rung.stage)), len(self._one.features))
+            return self._said(replace(problem, quadratic=problem.quadratic.with_ridge(given)), 1.0, 1.0)
+        choice = nested_choice(outlined(_at_stage(self._one, self.rung.stage)))
+        first = choice.first if self.rung.stage == "all" else self.rung.stage
+        problem = planned(outlined(_at_stage(self.head, first)), len(self._one.features))
+        ridge = choice.ridge.with_head(choice.factor * self.head.choice.mu)
+        problem = replace(problem, quadratic=problem.quadratic.with_ridge(ridge), stages=choice)
+        return self._said(problem, choice.unit, choice.factor)
+
+    def _said(self, problem: TrainingProblem, unit: float, factor: float) -> Linear:
+        assert problem.plan is not None
+        _in_time(problem.plan.seconds, self.ground)
+        self.ground.context.progress.say(f"{self.rung.name}: {problem.plan.sentence}")
+        return Linear(problem, unit, factor=factor)
+
+    def _continued(self) -> Linear:
+        before = self.ground.attempts[LQF].linear
         assert before is not None
         earlier = before.problem
         if earlier.plan is None or earlier.plan.solver != "pcg":
             raise NotNow("is for problems that are solved by iteration")
-        problem, curvature = outlined(_at_stage(head, self.stage)), earlier.curvature
-        ridge = Ridge(head.choice.mu, earlier.ridge.body)
+        problem, curvature = outlined(_at_stage(self.head, earlier.context.settings.linearize)), earlier.curvature
+        ridge = earlier.ridge.with_head(before.factor * self.head.choice.mu)
         earlier.release()
-        problem = replace(problem, quadratic=problem.quadratic.with_ridge(ridge), choice=earlier.choice)
-        return replace(problem, plan=earlier.plan, made=curvature), before.unit
+        problem = replace(problem, quadratic=problem.quadratic.with_ridge(ridge), stages=earlier.stages)
+        return replace(before, problem=replace(problem, plan=earlier.plan, made=curvature))
 
-    def _resumed(self, head: HeadFit, state: State) -> TrainingProblem:
+    def _resumed(self, state: State) -> Linear:
         """With the strengths of a checkpoint."""
-        problem = planned(outlined(_at_stage(head, self.stage)))
-        return replace(problem, quadratic=problem.quadratic.with_ridge(state.ridge))
+        problem = planned(outlined(_at_stage(self.head, state.at["stage"])))
+        problem = replace(problem, quadratic=problem.quadratic.with_ridge(state.ridge))
+        return Linear(problem, float(state.at["unit"]), factor=float(state.at["factor"]))
 
-    def _checkpointed(
-        self, problem: TrainingProblem, unit: float, outputs: torch.Tensor, bodies: tuple[torch.Tensor, ...]
-    ) -> TrainingProblem:
+    def _checkpointed(self, linear: Linear, shown: Shown, bodies: tuple[Tensor, ...]) -> TrainingProblem:
         """The problem whose solution writes its checkpoints with what has judged it; the first one at once."""
+        problem = linear.problem
         checkpoint, world = problem.context.checkpoint, problem.context.world
         if checkpoint is None or not bodies:
             return problem
-        at = {"rung": self.name, "unit": unit, "ridge": problem.ridge.to_dict(), "at": 0}
-        checkpoint = checkpoint.with_more({"outputs": outputs.reshape(-1)}, {"rung": self.name, "unit": unit})
+        known = {
+            "rung": self.rung.name,
+            "unit": linear.unit,
+            "factor": linear.factor,
+            "shown": shown.views,
+            "stage": problem.context.settings.linearize,
+        }
+        checkpoint = checkpoint.with_more({"outputs": shown.outputs.reshape(-1)}, known)
         if world.rank == 0:
+            at = {**known, "ridge": problem.ridge.to_dict(), "at": 0}
             checkpoint.save({"body": torch.stack(bodies).mean(0)}, at, force=True)
         return replace(problem, context=replace(problem.context, checkpoint=checkpoint))
 
-    def _refitted(self, problem: TrainingProblem, base: Attempt, ground: Ground) -> Refitted:
+    def _refitted(self, linear: Linear) -> Refitted:
+        problem = linear.problem
         data = problem.data
         folds = folds_needed(data.folds[:: data.n_views], JUDGED)
+        strengths = [linear.factor * mu for mu in self.base.strengths]
         with problem.context.timed("leave-one-out"):
             if problem.plan is not None and problem.plan.solver == "dense":
-                return dense_refits(problem, folds, base.strengths)
+                return dense_refits(problem, folds, strengths)
             shared = (problem.head, problem.point_of, problem.curvature)
-            how: dict[str, Any] = {"strengths": base.strengths, "progress": problem.context.progress}
-            if self.many_views:
-                earlier = ground.attempts[LQF].linear
-                assert earlier is not None
-                how |= {"starts": earlier.bodies, "products": CONTINUED_PRODUCTS}
+            how: dict[str, Any] = {"strengths": strengths, "progress": problem.context.progress}
+            if self.rung.many_views:
+                how |= {"starts": linear.bodies, "products": CONTINUED_PRODUCTS}
             try:
                 return Refits(problem.fast, *shared).run(data.folds, folds, **how)
             except FloatingPointError:
@@ -233,19 +264,17 @@ def _in_time(seconds: float, ground: Ground) -> None:
         raise NotNow(f"needs about {rough_duration(seconds)}, and {rough_duration(max(left, 0.0))} are left", seconds)
 
 
-def _finished(problem: TrainingProblem, start: torch.Tensor | None, outputs: torch.Tensor) -> FittedModel:
+def _finished(problem: TrainingProblem, start: Tensor | None, shown: Shown) -> FittedModel:
     """Solve for all samples, from the mean of what the refits came to."""
     solution = problem.solve(None if start is None else start.to(problem.quadratic.targets))
-    loo = _left_out(problem, outputs)
+    loo = _left_out(problem, shown.outputs)
     problem.release()
-    return assemble(problem, solution, loo)
+    return assemble(problem, solution, loo, shown.views)
 
 
-def _left_out(problem: TrainingProblem, outputs: torch.Tensor) -> LeaveOneOut | None:
-    """Exact from the kernel, or the refits that judged it."""
+def _left_out(problem: TrainingProblem, outputs: Tensor) -> LeaveOneOut | None:
+    """By the refits that judged it."""
     data = problem.data
-    if problem.plan is not None and problem.plan.solver == "dense" and problem.kernels and problem.choice:
-        return from_kernels(problem.kernels, problem.choice, data, None)
     total, known = int(data.folds.max()) + 1, ~outputs.isnan().any(1)
     folds = len(data.folds[:: data.n_views][known].unique())
     which = f"each of {total}" if folds == total else f"{folds} of {total}"

@@ -13,6 +13,7 @@ from lqf.backbones.prefix import split_at, stages
 from lqf.data import normalize
 from lqf.errors import LQFError
 from lqf.fitting.context import Context
+from lqf.fitting.rungs.finetuned import FineTunedRung
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, HeadRung, ViewsRung
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS, LinearRung
 from lqf.fitting.rungs.moved import MovedRung
@@ -96,6 +97,7 @@ def make_plan(ground: Ground) -> Plan:
         whole,
         LinearRung(LQF_CROPS, context.settings.linearize, "best", many_views=True),
         MovedRung(),
+        FineTunedRung(),
         StackRung(),
     ]
     fits = left is None or sum(r.seconds(ground) for r in (*heads[:2], whole)) <= left

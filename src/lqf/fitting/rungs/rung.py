@@ -44,11 +44,13 @@ class Linear:
         problem: the training problem, with its ridge strengths and curvature.
         unit: of the ratio of its ridge strengths, tr K_body / tr K_head.
         bodies: (D,) of every refit, on the CPU; none where they were not made by iteration.
+        factor: the head's ridge strength over that which is best for it alone.
     """
 
     problem: TrainingProblem
     unit: float
     bodies: tuple[Tensor, ...] = ()
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""All models that were tried, added up: weights by the cross-entropy of their out-of-sample outputs.
+"""The best model of every kind that was tried, added up: weights by the cross-entropy of their out-of-sample outputs.
 
 What judges the stack is cross-fitted once more: a fold's outputs are added up with the weights of the other folds.
 """
@@ -12,6 +12,10 @@ import torch
 from torch import Tensor
 
 from lqf.evaluation.stacking import LEAST, shares, stack_coefficients
+from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.heads import CROPS
+from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
+from lqf.fitting.rungs.moved import MOVED
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
 from lqf.fitting.stack import Stack
 
@@ -23,24 +27,34 @@ class StackRung:
     """Of whatever is there."""
 
     name: str = STACK
-    effort: str = "best"
+    effort: str = "standard"
     kind: str = "stack"
 
     def seconds(self, ground: Ground) -> float:
-        return 1.0 + sum(a.to_finish for name, a in ground.attempts.items() if name not in ground.models)
+        found = _kinds(ground) if ground.best else []
+        return 1.0 + sum(a.to_finish for a in found if a.name not in ground.models)
 
     def attempt(self, ground: Ground) -> Attempt:
         if ground.data.alone or len(ground.attempts) < 2:
             raise NotNow("needs two models or more, and samples to weigh them by")
-        found = [ground.attempts[name] for name in ground.attempts]
+        found = _kinds(ground)
+        if len(found) < 2:
+            raise NotNow("needs two kinds of models or more")
         outputs = _cross_fitted(found, ground)
         members, c = _members(found, ground)
         if len(members) < 2:
             raise NotNow(f"would be one model alone ({members[0].name})")
         part = shares(c, [m.outputs[_known(members)] for m in members])
         text = {m.name: round(float(s), 3) for m, s in zip(members, part, strict=True)}
-        about = {"views": None, "pooling": None, "stage": None, "solver": "stack", "members": text}
+        about = {"views": None, "shown": None, "pooling": None, "stage": None, "solver": "stack", "members": text}
         return Attempt(self.name, outputs, lambda: _finished(ground, members, c, outputs), about)
+
+
+def _kinds(ground: Ground) -> list[Attempt]:
+    """The best head, the head in the most views, the linearised network in the most views, moved, and fine-tuned."""
+    linear = [name for name in (LQF_CROPS, LQF, LAST_STAGE) if name in ground.attempts][:1]
+    names = dict.fromkeys((ground.best_head, CROPS, *linear, MOVED, FINETUNED))
+    return [ground.attempts[name] for name in names if name in ground.attempts]
 
 
 def _cross_fitted(found: Sequence[Attempt], ground: Ground) -> Tensor:
