@@ -31,7 +31,14 @@ def test_the_plan_comes_first_and_the_table_last(lqf, photos):
     assert plan[1].split() == ["head", "about", "1", "s"]
     assert max(len(line) for line in called.out.splitlines() if not line.startswith("  lqf fit ")) <= 80
     table = called.out.split("tried  ")[1].split("\n\n")[0].splitlines()[1:]
-    assert [line[:22].strip() for line in table] == ["head", "head, mirror images", "head, 8 views", "LQF"]
+    assert [line[:22].strip() for line in table] == [
+        "head",
+        "head, mirror images",
+        "head, 8 views",
+        "LQF",
+        "fine-tuned",
+        "stack",
+    ]
     assert "error on unseen images" in called.out
     assert "--effort best --resume" in called.out.split("Further up: ")[1].split("Next:")[0]
 

@@ -36,5 +36,5 @@ def test_among_others_these_have_no_part_and_stay() -> None:
 
 def test_another_strength_is_refused() -> None:
     k, s, r = parts()
-    with pytest.raises(ValueError, match="factorised for a ridge strength of 0.4"):
+    with pytest.raises(ValueError, match=r"factorised for a ridge strength of 0\.4"):
         RidgeAt.from_kernel(k, s, MU).dual(r, 2 * MU)

@@ -1,6 +1,6 @@
 """A fit as a climb: the closed-form head first, then better models as long as they gain and there is time.
 
-    head -> mirror images -> eight views -> last stage -> LQF -> moved -> fine-tuned -> stack
+    head -> mirror images -> eight views -> last stage -> LQF -> fine-tuned -> LQF, moved -> stack
 
 Every rung is a complete model, judged by the cross-entropy of its out-of-sample outputs on folds that all rungs share,
 paired with the best model so far, and kept where it gains; more views, which nearly always help, unless they seem

@@ -25,7 +25,11 @@ from lqf.linear.problem import QuadraticProblem
 from lqf.linear.ridge import Ridge
 from lqf.runtime.timings import recall, remember
 from lqf.settings import Settings
-from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, plan
+from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, jacobian_bytes, plan
+from lqf.utils.text import rough_duration
+
+DENSE_PAIRS = 6000
+"""Pairs of a row and an output beyond which the kernel of all of them is never the quicker way."""
 
 
 def pose(head: HeadFit, ridge: Ridge | None = None) -> TrainingProblem:
@@ -111,6 +115,19 @@ def planned(problem: TrainingProblem, kernel_rows: int | None = None) -> Trainin
     with problem.context.timed("planning"):
         chosen = Plan(**problem.context.world.first(lambda: asdict(_plan(problem, kernel_rows))))
     return replace(problem, plan=chosen)
+
+
+def planned_roughly(problem: TrainingProblem, seconds: float) -> TrainingProblem:
+    """With a plan that nothing was timed for where the dense dual is out of the question; ``seconds``: expected.
+
+    Otherwise as `planned`, and not over the rows of the averaged kernel, which was made before.
+    """
+    n, c = problem.quadratic.targets.shape
+    if n * c <= DENSE_PAIRS or problem.context.settings.solver != "auto":
+        return planned(problem, 1)
+    free = problem.context.free_bytes()
+    held, sentence = jacobian_bytes(problem.quadratic, n, free), f"pcg, about {rough_duration(seconds)}"
+    return replace(problem, plan=Plan("pcg", seconds, 0, held, sentence))
 
 
 def _plan(problem: TrainingProblem, kernel_rows: int | None = None) -> Plan:

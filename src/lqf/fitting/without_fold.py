@@ -18,7 +18,7 @@ from lqf.linear.stages import stage_groups
 from lqf.solvers.planner import jacobian_bytes
 
 NESTED = {"cpu": (200, 1), "cuda": (600, 2)}
-"""Samples of the kernels that choose strengths, and random sums of the outputs over which they are averaged; all outputs
+"""Samples of the kernels that choose strengths, and random sums of outputs over which they are averaged; all outputs
 where these are no more gradients."""
 
 

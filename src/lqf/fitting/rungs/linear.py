@@ -26,7 +26,7 @@ from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.folds import FOLDS, JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import NESTED_ROWS
-from lqf.fitting.pose import given_strengths, outlined, planned
+from lqf.fitting.pose import given_strengths, outlined, planned, planned_roughly
 from lqf.fitting.refits import Refits, Refitted
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, why_not
 from lqf.fitting.rungs.pace import head_algebra
@@ -170,6 +170,10 @@ class _On:
             to_finish=FINISHING * self.rung._seconds(self.ground, len(self.head.features)),
         )
 
+    @property
+    def _expected(self) -> float:
+        return self.rung._seconds(self.ground, len(self.head.features))
+
     @cached_property
     def _one(self) -> HeadFit:
         """The head in one view: as many rows as samples; the views of an image weigh as one."""
@@ -177,14 +181,14 @@ class _On:
 
     def _posed(self) -> Linear:
         """With strengths chosen in one view."""
-        _in_time(self.rung._seconds(self.ground, len(self.head.features)), self.ground)
+        _in_time(self._expected, self.ground)
         given = given_strengths(self.head.context.settings, self.head.data.total_weight)
         if given is not None:
-            problem = planned(outlined(_at_stage(self.head, self.rung.stage)), len(self._one.features))
+            problem = planned_roughly(outlined(_at_stage(self.head, self.rung.stage)), self._expected)
             return self._said(replace(problem, quadratic=problem.quadratic.with_ridge(given)), 1.0, 1.0)
         choice = nested_choice(outlined(_at_stage(self._one, self.rung.stage)))
         first = choice.first if self.rung.stage == "all" else self.rung.stage
-        problem = planned(outlined(_at_stage(self.head, first)), len(self._one.features))
+        problem = planned_roughly(outlined(_at_stage(self.head, first)), self._expected)
         ridge = choice.ridge.with_head(choice.factor * self.head.choice.mu)
         problem = replace(problem, quadratic=problem.quadratic.with_ridge(ridge), stages=choice)
         return self._said(problem, choice.unit, choice.factor)

@@ -23,19 +23,18 @@ from lqf.fitting.relinearize import stepped_encoder
 from lqf.fitting.rungs.linear import LQF, LQF_CROPS
 from lqf.fitting.rungs.rung import Attempt, Ground, Linear, NotNow
 from lqf.fitting.select_shown import Shown, select_shown
-from lqf.fitting.strengths import Strengths, Used
+from lqf.fitting.strengths import Strengths
 from lqf.fitting.training_problem import Moves, TrainingProblem
 
 MOVED = "LQF, moved"
-DOUBT = 1.0
-"""Standard errors by which LQF may seem worse than the head and is moved all the same."""
+STEPS = 2
 UNIT_ROWS = 64
 """Rows by which the size of the body's kernel around the new point is measured."""
 
 
 @dataclass(frozen=True)
 class MovedRung:
-    """One Gauss–Newton step further."""
+    """`STEPS` Gauss–Newton steps further."""
 
     name: str = MOVED
     effort: str = "best"
@@ -51,21 +50,22 @@ class MovedRung:
         linear = base.linear if base else None
         if base is None or base.head is None or linear is None:
             raise NotNow("is for networks that LQF was tried with")
-        if not ground.gain(base.outputs, ground.attempts[ground.best_head].outputs).counts(DOUBT):
-            raise NotNow("is for networks whose LQF is no worse than the head")
+        if not ground.gain(base.outputs, ground.attempts[ground.best_head].outputs).counts():
+            raise NotNow("is for networks whose LQF gains over the head")
         if not linear.bodies:
             raise NotNow("is for problems that are solved by iteration")
         model = ground.models.get(base.name) or base.finish()
         assert isinstance(model, FittedModel)
         try:
-            problem = _around(linear, model)
-            rows = _refitted(linear, problem, [mu / base.head.choice.mu for mu in base.strengths])
+            problems = _along(linear, model)
+            rows = _refitted(linear, problems, [mu / base.head.choice.mu for mu in base.strengths])
         except LQFError as error:  # the network does not follow its linear model
             raise NotNow(str(error).partition(";")[0]) from error
+        last = problems[-1]
         shown = select_shown(rows, base.about["views"], ground.context.settings, ground.losses)
-        about = {**base.about, "shown": shown.views, "moved": True}
-        moved = Linear(problem, linear.unit, factor=linear.factor)
-        return Attempt(self.name, shown.outputs, lambda: _finished(problem, shown), about, base.head, linear=moved)
+        about = {**base.about, "shown": shown.views, "moved": len(problems)}
+        moved = Linear(last, linear.unit, factor=linear.factor)
+        return Attempt(self.name, shown.outputs, lambda: _finished(last, shown), about, base.head, linear=moved)
 
 
 def _base(ground: Ground) -> Attempt | None:
@@ -73,42 +73,67 @@ def _base(ground: Ground) -> Attempt | None:
     return next((ground.attempts[name] for name in (LQF_CROPS, LQF) if name in ground.attempts), None)
 
 
-def _around(linear: Linear, model: FittedModel) -> TrainingProblem:
-    """The problem at the weights to which the solution moves the network."""
-    before = linear.problem
-    used, first = before.used, before.head_fit
-    strengths = Strengths.of(used, first.acting.head.scale, before.head.scale, linear.unit)
-    moves = Moves(first.backbone, first.choice, strengths, before.choices, (used,))
-    encoder = stepped_encoder(before, model.delta.to(before.quadratic.targets))
-    settings, total = before.context.settings, before.data.total_weight
-    at = HeadFit.at(encoder, first.pooling, lambda scale: strengths.point_at(scale, settings, total))
-    outline = replace(outlined(at), plan=before.plan, moves=moves)
-    outline = replace(outline, quadratic=outline.quadratic.with_ridge(before.ridge))  # by which stages count
-    kernels = outline.averaged_kernels(max(8, UNIT_ROWS // before.data.n_views))
+def _along(linear: Linear, model: FittedModel) -> list[TrainingProblem]:
+    """The problems at the weights to which one solution after the other moves the network; the last is not solved."""
+    first = linear.problem
+    under = first.head_fit.acting.head.scale
+    strengths = Strengths.of(first.used, under, first.head.scale, linear.unit)
+    moves = Moves(first.head_fit.backbone, first.head_fit.choice, strengths, first.choices, (first.used,))
+    problems: list[TrainingProblem] = []
+    here, body = first, model.delta.to(first.quadratic.targets)
+    for step in range(STEPS):
+        if step > 0:
+            body = here.body(here.solve())
+            _leave(here)
+        here = _around(stepped_encoder(here, body), first, moves)
+        moves = replace(moves, used=(*moves.used, here.used))
+        here = replace(here, moves=moves)
+        problems.append(here)
+    return problems
+
+
+def _around(encoder: Encoder, first: TrainingProblem, moves: Moves) -> TrainingProblem:
+    """The problem at the weights of a moved network, with strengths of the same size relative to its kernels."""
+    settings, total, strengths = first.context.settings, first.data.total_weight, moves.strengths
+    pooling = first.head_fit.pooling
+    at = HeadFit.at(encoder, pooling, lambda scale: strengths.point_at(scale, settings, total))
+    outline = replace(outlined(at), plan=first.plan)
+    outline = replace(outline, quadratic=outline.quadratic.with_ridge(first.ridge))  # by which stages count
+    kernels = outline.averaged_kernels(max(8, UNIT_ROWS // first.data.n_views))
     ridge = strengths.at(at.head.scale, kernels.unit, settings, total)
-    problem = replace(outline, quadratic=outline.quadratic.with_ridge(ridge))
-    return replace(problem, moves=replace(moves, used=(used, problem.used)))
+    return replace(outline, quadratic=outline.quadratic.with_ridge(ridge))
 
 
-def _refitted(linear: Linear, problem: TrainingProblem, factors: Sequence[float]) -> Tensor:
-    """(N, V, C) out of sample: every fold's network is the one that its own refit has moved.
+def _refitted(linear: Linear, problems: Sequence[TrainingProblem], factors: Sequence[float]) -> Tensor:
+    """(N, V, C) out of sample: every fold's network is the one that its own refits have moved.
 
     ``factors``: strength of the head without each fold, over that with all samples.
     """
-    data, context, used, curvature = problem.data, problem.context, problem.used, problem.curvature
-    out = torch.full_like(problem.quadratic.targets, torch.nan)
+    last = problems[-1]
+    data, context = last.data, last.context
+    out = torch.full_like(last.quadratic.targets, torch.nan)
     with context.timed("leave-one-out"), context.progress.stage("moved refits", len(linear.bodies), "folds") as stage:
         for k, body in enumerate(linear.bodies):
-            encoder = stepped_encoder(linear.problem, body.to(out))
-            part = _posed(encoder, problem, used)
-            refits = Refits(part.fast, part.head, part.point_of, curvature)
-            refits.without(data.folds, k, out, strength=factors[k] * used.head)
-            part.encoder.engine.clear()
+            here = linear.problem
+            for like in problems:
+                curvature = like.curvature
+                part = _posed(stepped_encoder(here, body.to(out)), like)
+                refits = Refits(part.fast, part.head, part.point_of, curvature)
+                body = refits.without(data.folds, k, out, strength=factors[k] * like.ridge.head)
+                _leave(part)
+                here = part
             stage.advance(1)
     return out.unflatten(0, (-1, data.n_views)).double().cpu()
 
 
-def _posed(encoder: Encoder, like: TrainingProblem, used: Used) -> TrainingProblem:
+def _leave(problem: TrainingProblem) -> None:
+    """Give up what was recorded for its passes."""
+    problem.encoder.engine.clear()
+    problem.head_fit.encoder.engine.clear()
+
+
+def _posed(encoder: Encoder, like: TrainingProblem) -> TrainingProblem:
+    used = like.used
     outline = outlined(HeadFit.at(encoder, like.head_fit.pooling, used.point))
     return replace(outline, quadratic=outline.quadratic.with_ridge(used.ridge), plan=like.plan, moves=like.moves)
 

@@ -96,8 +96,8 @@ def make_plan(ground: Ground) -> Plan:
     linear: list[Rung] = [
         whole,
         LinearRung(LQF_CROPS, context.settings.linearize, "best", many_views=True),
-        MovedRung(),
         FineTunedRung(),
+        MovedRung(),
         StackRung(),
     ]
     fits = left is None or sum(r.seconds(ground) for r in (*heads[:2], whole)) <= left

@@ -46,7 +46,16 @@ class StackRung:
             raise NotNow(f"would be one model alone ({members[0].name})")
         part = shares(c, [m.outputs[_known(members)] for m in members])
         text = {m.name: round(float(s), 3) for m, s in zip(members, part, strict=True)}
-        about = {"views": None, "shown": None, "pooling": None, "stage": None, "solver": "stack", "members": text}
+        weights = {m.name: float(w) for m, w in zip(members, c / c.sum(), strict=True)}
+        about = {
+            "views": None,
+            "shown": None,
+            "pooling": None,
+            "stage": None,
+            "solver": "stack",
+            "members": text,
+            "weights": weights,
+        }
         return Attempt(self.name, outputs, lambda: _finished(ground, members, c, outputs), about)
 
 

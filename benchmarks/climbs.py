@@ -1,0 +1,211 @@
+"""Every rung of a climb at the highest effort, out of sample and on the test set, and what each effort keeps.
+
+    python benchmarks/climbs.py DATA… --backbone resnet50 --weights r50.safetensors --device cuda [--time-limit 200]
+
+DATA is a folder with train/ and test/. All rungs are fitted to all training images, whether they gain or not, so that
+each can be tested; which one a climb keeps, and what a stack weighs, is decided before by out-of-sample outputs alone.
+"standard" is what `lqf fit --effort standard` keeps: the same rungs without those of `best`. Several processes may work
+on one list: each takes the next data set that has no file in the output folder yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from common.hardware import RESULTS, hardware, write
+from common.options import Options
+from torch import Tensor
+
+from lqf import LQFClassifier
+from lqf.data import Images, load_samples, open_images, with_views
+from lqf.errors import LQFError
+from lqf.evaluation.calibration import log_loss
+from lqf.evaluation.metrics import standard_error
+from lqf.fitting import FittedModel, Stack, ladder
+from lqf.fitting.rungs.linear import LQF_CROPS
+from lqf.fitting.rungs.moved import MOVED
+from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
+from lqf.fitting.rungs.stack import STACK, StackRung
+from lqf.fitting.stack import Model
+from lqf.linear.batch import usual_rows
+from lqf.linear.targets import error_rate
+from lqf.runtime.device import computing_on, resolve_device
+from lqf.utils.progress import terminal_progress
+
+BEST_ONLY = (LQF_CROPS, MOVED)
+"""Rungs that the effort standard does not have."""
+Row = dict[str, Any]
+
+
+class Watched(ladder._Climb):
+    """A climb whose attempts can be looked at when it is over."""
+
+    seen: list[Watched] = []  # noqa: RUF012
+
+    def run(self) -> Model:
+        Watched.seen.append(self)
+        return super().run()
+
+
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA --size 32 --limit-per-class 8 --effort best --time-limit 60")
+    out.add_data("+")
+    out.add_settings("backbone", "weights", "size", "limit_per_class", "device", "seed", effort="best", time_limit="1h")
+    out.add_argument("--memory", type=float, help="share of the GPU's memory to use, beside other processes")
+    return out
+
+
+def climbed(train: Path, args: argparse.Namespace) -> tuple[Watched, Model, float]:
+    """After `lqf fit`."""
+    names = ("backbone", "weights", "size", "limit_per_class", "device", "seed", "effort", "time_limit")
+    began = time.perf_counter()
+    ladder._Climb = Watched  # type: ignore[misc]
+    fitted = LQFClassifier(**{n: getattr(args, n) for n in names}).fit(train, progress=terminal_progress()).fitted_
+    return Watched.seen.pop(), fitted, time.perf_counter() - began
+
+
+class Tested:
+    """Models of rungs on a test set, each fitted and tested once."""
+
+    def __init__(self, ground: Ground, last: Model, images: Images, device: torch.device):
+        self.ground, self.images, self.device = ground, images, device
+        self.models: dict[str, FittedModel] = {n: m for n, m in ground.models.items() if isinstance(m, FittedModel)}
+        if isinstance(last, Stack):
+            self.models |= dict(zip(last.names, last.members, strict=True))
+        self.known: dict[str, Tensor] = {}
+
+    def outputs(self, attempt: Attempt) -> Tensor:
+        """(n_test, C)."""
+        if attempt.name not in self.known:
+            if attempt.name not in self.models:
+                model = attempt.finish()
+                assert isinstance(model, FittedModel)
+                self.models[attempt.name] = model
+                attempt.release()
+            model = self.models[attempt.name]
+            seen = with_views(self.images, model.preprocess)
+            rows = usual_rows(self.device)
+            self.known[attempt.name] = model.outputs(seen, device=self.device, batch_size=rows).double()
+        return self.known[attempt.name]
+
+    def stack(self, attempt: Attempt, members: list[Attempt]) -> Tensor:
+        """(n_test, C) of a stack, from its members."""
+        weights = attempt.about["weights"]
+        return torch.stack([weights[m.name] * self.outputs(m) for m in members if m.name in weights]).sum(0)
+
+
+def weighed(ground: Ground) -> Attempt | None:
+    """The stack of what there is; None where there is nothing to stack."""
+    try:
+        return StackRung().attempt(ground)
+    except NotNow:
+        return None
+
+
+def kept(ground: Ground, stack: Attempt | None) -> str:
+    """Name of the rung at which the climb ends."""
+    best = ""
+    for name, attempt in [*ground.attempts.items(), *([(STACK, stack)] if stack else [])]:
+        if name == STACK and attempt is not stack:
+            continue
+        found = {**ground.attempts, STACK: stack}
+        if not best or ground.gain(attempt.outputs, found[best].outputs).counts(attempt.doubt):  # type: ignore[union-attr]
+            best = name
+    return best
+
+
+def measured(data: Path, args: argparse.Namespace) -> Row:
+    """One data set."""
+    device = resolve_device(args.device)
+    climb, fitted, seconds = climbed(data / "train", args)
+    climb.context.deadline.at = float("inf")  # what it left out is fitted now
+    ground = climb.ground
+    attempts = {n: a for n, a in ground.attempts.items() if n != STACK}
+    ground = replace(ground, attempts=attempts)
+    test = load_samples(data / "test", classes=fitted.classes)
+    images = open_images(test, replace(ground.data.preprocess, views="none"))
+    labels = torch.tensor(images.samples.labels)
+    with computing_on(device):
+        tested = Tested(ground, fitted, images, device)
+        for attempt in attempts.values():
+            tested.outputs(attempt)
+        efforts = {}
+        small = {n: a for n, a in attempts.items() if n not in BEST_ONLY}
+        for effort, some in (("standard", replace(ground, attempts=small)), ("best", ground)):
+            stack = weighed(some)
+            name = kept(some, stack)
+            known = dict(tested.known)
+            if stack is not None:
+                known[STACK] = tested.stack(stack, list(some.attempts.values()))
+            efforts[effort] = {
+                "kept": name,
+                "test_error": error_rate(known[name], labels),
+                "out_of_sample_error": climb._score((stack if name == STACK else some.attempts[name]).outputs)[0],  # type: ignore[union-attr]
+                "stack": None if stack is None else stack.about["members"],
+                "stack_test_error": None if stack is None else error_rate(known[STACK], labels),
+            }
+    report = fitted.report.to_dict()
+    rungs = [rung | _tested(tested, rung["name"], labels) for rung in report["rungs"] if rung["name"] != STACK]
+    return {
+        "data": data.name,
+        "n": len(ground.data),
+        "n_test": len(labels),
+        "classes": len(fitted.classes),
+        "efforts": efforts,
+        "expected_error": report["error"],
+        "expected_standard_error": report["error_standard_error"],
+        "seconds": seconds,
+        "stages": report["stages"],
+        "rungs": rungs,
+        "choices": [
+            c for a in attempts.values() if a.linear and a.linear.problem.stages for c in [a.linear.problem.choices[-1]]
+        ],
+    }
+
+
+def _tested(tested: Tested, name: str, labels: Tensor) -> Row:
+    if name not in tested.known:
+        return {"test_error": None}
+    f, model = tested.known[name], tested.models[name]
+    error = error_rate(f, labels)
+    return {
+        "test_error": error,
+        "test_standard_error": standard_error(error, len(labels)),
+        "test_cross_entropy": log_loss(f, labels, model.beta),
+        "predict_views": model.preprocess.views,
+    }
+
+
+def main() -> None:
+    """Measure and write JSON, one file a data set."""
+    args = options().parse()
+    out = args.out or RESULTS
+    if args.memory and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(args.memory)
+    for data in args.data:
+        name = f"climbs-{data.name}-{args.backbone.replace(':', '-')}-{resolve_device(args.device).type}"
+        out.mkdir(parents=True, exist_ok=True)
+        try:
+            (out / f"{name}.taken").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        try:
+            row = measured(data, args)
+        except (LQFError, RuntimeError) as error:
+            print(f"{data.name}: {error}", flush=True)
+            continue
+        write(name, row | {"hardware": hardware(resolve_device(args.device))}, args.out)
+        shown = {e: (v["kept"], f"{v['test_error']:.1%}") for e, v in row["efforts"].items()}
+        print(f"{data.name}: {shown}, {row['seconds']:.0f} s", flush=True)
+        if args.small:
+            (out / f"{name}.taken").unlink()
+
+
+if __name__ == "__main__":
+    main()
