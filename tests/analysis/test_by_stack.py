@@ -93,7 +93,7 @@ def test_information_is_the_main_member_s_and_says_so(case: Case) -> None:
     torch.testing.assert_close(answer.value, main.information(NEW).value, rtol=1e-10, atol=0)
     torch.testing.assert_close(case.analysis.information().value, main.information().value, rtol=1e-10, atol=0)
     assert answer.level == "estimated"
-    assert "of its main member alone" in answer.note
+    assert "of rung 1 alone" in answer.note
     assert torch.equal(case.analysis.leaving(NEW, steps=3), main.leaving(NEW, steps=3))
 
 

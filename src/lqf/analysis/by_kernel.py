@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.dual import Dual
-from lqf.analysis.method import FIXED_POINT
+from lqf.analysis.method import FIXED_NETWORK, FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
@@ -41,7 +41,10 @@ class ByKernel:
         """Factorise: the head's own kernel, or that of all (row, output) pairs."""
         n_views, mu = problem.data.n_views, problem.ridge.head
         if model.head_alone:
-            return cls(model, problem, Dual(problem.head.ridge, mu, problem.head.residual, n_views), "")
+            dual = Dual(problem.head.ridge, mu, problem.head.residual, n_views)
+            return (
+                cls(model, problem, dual, "") if model.solved else cls(model, problem, dual, FIXED_NETWORK, "estimated")
+            )
         _check_memory(problem)
         kernels = exact_kernels(
             problem.quadratic,
@@ -55,8 +58,10 @@ class ByKernel:
         return cls(model, problem, Dual(ridge, mu, r, n_views), FIXED_POINT)
 
     def outputs(self, queries: Queries) -> Tensor:
-        """f (Q, C)."""
-        return self.dual.outputs(*self._kernel(queries)).cpu()
+        """f (Q, C); of a network that was trained, its own."""
+        if self.model.solved:
+            return self.dual.outputs(*self._kernel(queries)).cpu()
+        return own_outputs(self.model, queries, self.problem)
 
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """(U, Q, C), by the removal formula."""
@@ -130,6 +135,12 @@ class ByKernel:
         width = 1 if self.dual.shared else self.dual.n_outputs
         for piece in self._response(queries).split(64 * width):
             yield piece, None
+
+
+def own_outputs(model: FittedModel, queries: Queries, problem: TrainingProblem) -> Tensor:
+    """f (Q, C) as the model itself gives it."""
+    device, rows = problem.context.device, problem.quadratic.inputs.batch_size
+    return model.outputs(queries.images, device=device, batch_size=rows).double()
 
 
 def _check_memory(problem: TrainingProblem) -> None:

@@ -31,9 +31,13 @@ class ByStack:
 
     @classmethod
     def of(cls, stack: Stack, methods: tuple[Method, ...]) -> ByStack:
-        """As exact as the least exact member."""
+        """As exact as the least exact member; one that has no closed form is named with its share."""
         parts = [f"{n} ({s:.0%})" for n, s in zip(stack.names, stack.shares, strict=True)]
-        return cls(stack, methods, _worst([m.level for m in methods]), f"a stack of {', '.join(parts)}")
+        silent = [p for p, m in zip(parts, stack.members, strict=True) if not m.solved]
+        note = f"a stack of {', '.join(parts)}"
+        if silent:
+            note += f"; without an answer of {', '.join(silent)}, which stays as it is"
+        return cls(stack, methods, _worst([m.level for m in methods]), note)
 
     def outputs(self, queries: Queries) -> Tensor:
         """f (Q, C)."""
@@ -49,13 +53,14 @@ class ByStack:
         return self._added(found)
 
     def information(self, queries: Queries | None, units: Units) -> Answer:
-        """Of the main member: squares of sums do not add up."""
+        """Of the largest member that has an answer: squares of sums do not add up."""
         method, own = self._main(queries)
         answer = method.information(own, units)
-        return Answer(answer.value, "estimated", f"{self.note}; of its main member alone", answer.uncertainty)
+        name = self.stack.names[self.stack.members.index(self.stack.answering)]
+        return Answer(answer.value, "estimated", f"{self.note}; of {name} alone", answer.uncertainty)
 
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
-        """Of the main member."""
+        """Likewise."""
         method, own = self._main(queries)
         return method.leaving(own, units, most=most, steps=steps)
 
@@ -68,7 +73,7 @@ class ByStack:
         return self._sum(lambda method, own: method.refitted(own, keep), queries)
 
     def _main(self, queries: Queries | None) -> tuple[Method, Queries | None]:
-        k = self.stack.members.index(self.stack.main)
+        k = self.stack.members.index(self.stack.answering)
         return self.methods[k], None if queries is None else self._own(queries)[k]
 
     def _own(self, queries: Queries) -> tuple[Queries, ...]:

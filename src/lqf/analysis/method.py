@@ -13,6 +13,8 @@ from lqf.utils.exactness import Answer, Level
 
 FIXED_POINT = "the linearisation point held fixed"
 """What every answer assumes: the heads around which the body was linearised stay as they were."""
+FIXED_NETWORK = "by a closed-form head on the features of the fine-tuned network, which is held fixed"
+"""What answers about a network that was trained assume."""
 
 
 class Method(Protocol):

@@ -154,7 +154,7 @@ def show(result: dict[str, Any]) -> str:
             ("  of the head alone", "" if _is_head(result) or result["rungs"] else percent(result["head_loo_error"])),
             ("model", _model(result)),
             ("solver", _solver(result)),
-            ("linearised at", _moved(result["moved"])),
+            ("network", _moved(result["moved"])),
             ("relative residual", _residual(result)),
             ("weight decay", _weight_decay(result)),
             ("skipped", counted(len(result["skipped"]), "image") if result["skipped"] else ""),
@@ -196,7 +196,13 @@ def _model(result: dict[str, Any]) -> str:
         return ""
     if "members" in kept[-1]:
         return ", ".join(f"{name} ({share:.0%})" for name, share in kept[-1]["members"].items())
-    pooling = {"avg": "average pooling", "bilinear": "bilinear pooling", "both": "average and bilinear pooling"}
+    pooling = {
+        "avg": "average pooling",
+        "bilinear": "bilinear pooling",
+        "both": "average and bilinear pooling",
+        "mean": "mean of the tokens",
+        "own and mean": "own features and mean of the tokens",
+    }
     return ", ".join([kept[-1]["name"], pooling.get(kept[-1]["pooling"], f"{kept[-1]['pooling']} pooling")])
 
 
@@ -250,7 +256,7 @@ def _without(command: str) -> str:
 
 def _choices(choices: list[dict[str, Any]]) -> list[str]:
     """One line per automatic choice: what was tried, with its leave-one-out error, and what was kept."""
-    return ["\nChosen by leave-one-out:", *(f"  {_choice_line(c)}" for c in choices)] if choices else []
+    return ["\nChosen out of sample:", *(f"  {_choice_line(c)}" for c in choices)] if choices else []
 
 
 def _choice_line(choice: dict[str, Any]) -> str:
@@ -285,7 +291,8 @@ def _moved(how: dict[str, Any] | None) -> str:
     """Where the network was moved to, if it was."""
     if not how:
         return ""
-    tuned = f"after {counted(how['epochs'], 'epoch')} of fine-tuning" if "epochs" in how else ""
+    rate = f", at a learning rate of {how['rate']:.1e}" if "rate" in how else ""
+    tuned = f"after {counted(how['epochs'], 'epoch')} of fine-tuning{rate}" if "epochs" in how else ""
     steps = how.get("steps", [])
     lengths = ", ".join(f"{length:.2g}" for length in steps)
     walked = f"after {counted(len(steps), 'step')} of length {lengths}" if steps else ""
@@ -293,6 +300,8 @@ def _moved(how: dict[str, Any] | None) -> str:
 
 
 def _residual(result: dict[str, Any]) -> str:
+    if result["relative_residual"] is None:
+        return ""
     text = f"{result['relative_residual']:.1e} after {counted(result['passes'], 'pass')} over the data"
     if result["output_gap"] is not None:
         text += f"; outputs within {percent(result['output_gap'], 2)} of the optimum's"

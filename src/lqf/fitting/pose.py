@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 
 from lqf.curvature.preconditioner import draws_for
 from lqf.errors import LQFError
-from lqf.fitting.folds import JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.point import Point, blind_point, make_point
 from lqf.fitting.select_ridge import Choice, choose_strengths
@@ -28,8 +27,8 @@ from lqf.settings import Settings
 from lqf.solvers.planner import MOST_SAMPLES, Plan, Rates, jacobian_bytes, plan
 from lqf.utils.text import rough_duration
 
-DENSE_PAIRS = 6000
-"""Pairs of a row and an output beyond which the kernel of all of them is never the quicker way."""
+DENSE_PAIRS = {"cpu": 600, "cuda": 3000}
+"""Pairs of a row and an output up to which a climb makes the kernel of all of them, once without each fold."""
 
 
 def pose(head: HeadFit, ridge: Ridge | None = None) -> TrainingProblem:
@@ -107,37 +106,34 @@ def outlined(head: HeadFit, point: Point | None = None) -> TrainingProblem:
     return TrainingProblem(context, head, point, quadratic)
 
 
-def planned(problem: TrainingProblem, kernel_rows: int | None = None) -> TrainingProblem:
-    """With solver and cost, by timing the first process.
-
-    ``kernel_rows``: over which the averaged kernel is made, where that is another problem's.
-    """
+def planned(problem: TrainingProblem) -> TrainingProblem:
+    """With solver and cost, by timing the first process."""
     with problem.context.timed("planning"):
-        chosen = Plan(**problem.context.world.first(lambda: asdict(_plan(problem, kernel_rows))))
+        chosen = Plan(**problem.context.world.first(lambda: asdict(_plan(problem))))
     return replace(problem, plan=chosen)
 
 
-def planned_roughly(problem: TrainingProblem, seconds: float) -> TrainingProblem:
-    """With a plan that nothing was timed for where the dense dual is out of the question; ``seconds``: expected.
+def planned_by_size(problem: TrainingProblem, seconds: float) -> TrainingProblem:
+    """With a plan for which nothing is timed, so that the same data are always solved in the same way.
 
-    Otherwise as `planned`, and not over the rows of the averaged kernel, which was made before.
+    The dense dual where the pairs of a row and an output are few (`DENSE_PAIRS`), otherwise conjugate gradients; a
+    solver that the settings name is planned as ever. ``seconds``: expected.
     """
-    n, c = problem.quadratic.targets.shape
-    if n * c <= DENSE_PAIRS or problem.context.settings.solver != "auto":
-        return planned(problem, 1)
-    free = problem.context.free_bytes()
-    held, sentence = jacobian_bytes(problem.quadratic, n, free), f"pcg, about {rough_duration(seconds)}"
-    return replace(problem, plan=Plan("pcg", seconds, 0, held, sentence))
+    context = problem.context
+    if context.settings.solver != "auto":
+        return planned(problem)
+    pairs = problem.quadratic.targets.numel()
+    solver = "dense" if pairs <= DENSE_PAIRS[context.device.type] else "pcg"
+    free = min(context.world.all_gather(context.free_bytes() - 6 * 8 * pairs**2 * (solver == "dense")))
+    held = jacobian_bytes(problem.quadratic, pairs, free)
+    return replace(problem, plan=Plan(solver, seconds, 0, held, f"{solver}, about {rough_duration(seconds)}"))
 
 
-def _plan(problem: TrainingProblem, kernel_rows: int | None = None) -> Plan:
+def _plan(problem: TrainingProblem) -> Plan:
     context, settings, engine = problem.context, problem.context.settings, problem.encoder.engine
     fast, exact = engine.fast(problem.quadratic), engine.measured(problem.quadratic)
     draws = draws_for(settings.draws, len(problem.quadratic.targets))
     rates = _rates(problem, fast, exact, draws).together(context.world.size)
-    refits, again = settings.loo in ("auto", "folds"), 0
-    if settings.climbs:
-        refits, again = True, folds_needed(problem.data.folds[:: problem.data.n_views], JUDGED)
     memory = context.free_bytes()
     return plan(
         problem.quadratic,
@@ -145,9 +141,7 @@ def _plan(problem: TrainingProblem, kernel_rows: int | None = None) -> Plan:
         rates,
         memory,
         epochs=settings.epochs,
-        refits=refits,
-        again=again,
-        kernel_rows=kernel_rows,
+        refits=settings.loo in ("auto", "folds"),
     )
 
 

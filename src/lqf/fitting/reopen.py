@@ -15,10 +15,13 @@ from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.pose import outlined
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
+from lqf.linear.ridge import Ridge
 
 
 def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProblem:
     """The problem that the model solves, over its training images; the point is compared with the one that was stored.
+
+    A network that was trained solves none: the problem is that of a closed-form head on its features.
 
     Args:
         model: fitted.
@@ -35,6 +38,8 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
         settings = replace(settings, form="centred")  # a head alone is always penalised around zero
     context = replace(context, settings=settings)
     encoder = Encoder(TrainingSet(images, model.trained_on, context), model.backbone)
+    if not model.solved:
+        return _around_trained(encoder, model)
     head = HeadFit.at(encoder, model.report.pooling, model.report.point_ridge)
     outline = outlined(head)
     problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))
@@ -42,6 +47,13 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
         made = problem.model.of_all_features(problem.model.heads.mean(0))
         _check_point(model.point, made[:, :-1])
     return problem
+
+
+def _around_trained(encoder: Encoder, model: FittedModel) -> TrainingProblem:
+    """The problem of the closed-form head on the features of a network that was trained and not solved."""
+    head = HeadFit.of(encoder, model.report.pooling, encoder.features())
+    outline = outlined(head)
+    return replace(outline, quadratic=outline.quadratic.with_ridge(Ridge(head.choice.mu, head.choice.mu)))
 
 
 def _check_point(stored: Tensor, made: Tensor, tol: float = 1e-3) -> None:

@@ -54,6 +54,12 @@ class Stack:
         return self.members[max(range(len(self.members)), key=lambda k: self.shares[k])]
 
     @property
+    def answering(self) -> FittedModel:
+        """The largest member that answers questions about training samples; the main one where none does."""
+        solved = [k for k, m in enumerate(self.members) if m.solved] or list(range(len(self.members)))
+        return self.members[max(solved, key=lambda k: self.shares[k])]
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """Names."""
         return self.main.classes

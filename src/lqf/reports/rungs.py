@@ -10,6 +10,7 @@ from typing import Any
 
 from lqf.fitting import Model, Stack
 from lqf.fitting.report import last_kept
+from lqf.fitting.rungs.finetuned import FINETUNED
 from lqf.fitting.rungs.heads import CROPS, HEAD, MIRRORED
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
@@ -25,10 +26,11 @@ PHRASES = {
     LQF: "LQF, the whole network linearised",
     LQF_CROPS: "LQF in 8 views of every image",
     MOVED: "LQF around the network that LQF has found",
+    FINETUNED: "the network fine-tuned from its closed-form head",
     STACK: "a stack",
 }
 """Rungs by name, in a sentence."""
-BODIES = (LAST_STAGE, LQF, LQF_CROPS, MOVED)
+BODIES = (LAST_STAGE, LQF, LQF_CROPS, MOVED, FINETUNED)
 """Rungs that change more of the network than its last layer."""
 
 

@@ -35,8 +35,6 @@ AVERAGED_DRAWS = 2
 REFITS, REFIT_PRODUCTS = 5, 4
 """Refits without a fold, and the products of each: with ResNet-50 on Flowers and CUB the test error is settled to half
 a point after four."""
-AFTER_REFITS = 5
-"""Passes of a solve that begins where refits without each fold have come to."""
 MASKED = 0.5
 """Where at least this share of the rows has its activations kept, a refit goes over all rows, those of the fold without
 weight: kept ones take about half as long, and other batches than these are not kept."""
@@ -76,8 +74,6 @@ def plan(
     *,
     epochs: int = 30,
     refits: bool = False,
-    again: int = 0,
-    kernel_rows: int | None = None,
 ) -> Plan:
     """Choose between the dense dual and PCG, or cost the one that was ``asked`` for.
 
@@ -88,15 +84,11 @@ def plan(
         memory: bytes that may be used; default: what is free.
         epochs: of "sgd" and "adam".
         refits: whether PCG is followed by refits without each fold.
-        again: without how many folds it is solved again; 0: as many as settle the error, and the dense dual, whose
-            kernel knows all of them, without none.
-        kernel_rows: over which the averaged kernel of PCG is made, at most; default: all.
     """
     require_body(problem)
     memory = available_bytes(problem.targets.device) if memory is None else memory
-    dense = cost_dense(problem, rates, memory, again=again)
-    passes = AFTER_REFITS if again else PCG_PASSES
-    pcg = cost_pcg(problem, rates, memory, passes, refits=refits, again=again, kernel_rows=kernel_rows)
+    dense = cost_dense(problem, rates, memory)
+    pcg = cost_pcg(problem, rates, memory, refits=refits)
     fits = dense.bytes <= memory
     if asked == "dense":
         if not fits:
@@ -123,9 +115,7 @@ def plan(
     return replace(pcg, sentence=f"{pcg.sentence} ({reason})")
 
 
-def cost_dense(
-    problem: QuadraticProblem, rates: Rates, memory: int, passes: int = DENSE_PASSES, *, again: int = 0
-) -> Plan:
+def cost_dense(problem: QuadraticProblem, rates: Rates, memory: int, passes: int = DENSE_PASSES) -> Plan:
     """Kernels of (nC)² float64 entries six times over (two parts, their sum, the factorisation's workspace), and the
     Jacobian in pieces of at most a third of the memory. A correction is a way back and a product.
     """
@@ -139,8 +129,6 @@ def cost_dense(
         "weight decay": choice_seconds(rates, m, columns=1, block=c),
         "solve": rates.eigh(m) + (passes - 1) // 2 * (1 / 2 + shared) * exact_seconds(n, rates),
     }
-    if again:
-        stages["leave-one-out"] = again * (stages["kernel"] + rates.eigh(0.8 * m))
     size = kernels + held + _gradient_bytes(problem, rates, c, memory - kernels - held)
     return _plan("dense", _started(problem, stages), size, held)
 
@@ -152,12 +140,10 @@ def cost_pcg(
     passes: int = PCG_PASSES,
     *,
     refits: bool = False,
-    again: int = 0,
-    kernel_rows: int | None = None,
 ) -> Plan:
     """The averaged kernel over some rows, K-FAC, and the usual number of passes of one sweep each way."""
     n, c = len(problem.targets), problem.model.n_outputs
-    m, draws = min(n, kernel_rows or n, MOST_SAMPLES), min(AVERAGED_DRAWS, c)
+    m, draws = min(n, MOST_SAMPLES), min(AVERAGED_DRAWS, c)
     held = jacobian_bytes(problem, m * draws, memory - 6 * 8 * m * m)
     kept = rows_kept(n, problem.inputs.batch_size, rates, memory)
     forward, backward = sweep_seconds(n, kept, rates)
@@ -169,7 +155,7 @@ def cost_pcg(
         "solve": (passes - 2) * product + 2 * backward + exact_seconds(n, rates) + keeping,
     }
     if refits:
-        folds = again or min(REFITS, math.ceil(REFITS * ENOUGH / n))
+        folds = min(REFITS, math.ceil(REFITS * ENOUGH / n))
         rows = 1.0 if kept >= MASKED * n else (REFITS - 1) / REFITS
         stages["leave-one-out"] = folds * rows * (REFIT_PRODUCTS + 1) * product
     item, factors = problem.targets.element_size(), factor_bytes(problem, rates)

@@ -26,7 +26,7 @@ from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.folds import FOLDS, JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import NESTED_ROWS
-from lqf.fitting.pose import given_strengths, outlined, planned, planned_roughly
+from lqf.fitting.pose import given_strengths, outlined, planned_by_size
 from lqf.fitting.refits import Refits, Refitted
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, why_not
 from lqf.fitting.rungs.pace import head_algebra
@@ -184,18 +184,17 @@ class _On:
         _in_time(self._expected, self.ground)
         given = given_strengths(self.head.context.settings, self.head.data.total_weight)
         if given is not None:
-            problem = planned_roughly(outlined(_at_stage(self.head, self.rung.stage)), self._expected)
+            problem = planned_by_size(outlined(_at_stage(self.head, self.rung.stage)), self._expected)
             return self._said(replace(problem, quadratic=problem.quadratic.with_ridge(given)), 1.0, 1.0)
         choice = nested_choice(outlined(_at_stage(self._one, self.rung.stage)))
         first = choice.first if self.rung.stage == "all" else self.rung.stage
-        problem = planned_roughly(outlined(_at_stage(self.head, first)), self._expected)
+        problem = planned_by_size(outlined(_at_stage(self.head, first)), self._expected)
         ridge = choice.ridge.with_head(choice.factor * self.head.choice.mu)
         problem = replace(problem, quadratic=problem.quadratic.with_ridge(ridge), stages=choice)
         return self._said(problem, choice.unit, choice.factor)
 
     def _said(self, problem: TrainingProblem, unit: float, factor: float) -> Linear:
         assert problem.plan is not None
-        _in_time(problem.plan.seconds, self.ground)
         self.ground.context.progress.say(f"{self.rung.name}: {problem.plan.sentence}")
         return Linear(problem, unit, factor=factor)
 
@@ -213,7 +212,7 @@ class _On:
 
     def _resumed(self, state: State) -> Linear:
         """With the strengths of a checkpoint."""
-        problem = planned(outlined(_at_stage(self.head, state.at["stage"])))
+        problem = planned_by_size(outlined(_at_stage(self.head, state.at["stage"])), self._expected)
         problem = replace(problem, quadratic=problem.quadratic.with_ridge(state.ridge))
         return Linear(problem, float(state.at["unit"]), factor=float(state.at["factor"]))
 

@@ -31,8 +31,8 @@ WORK = {
     "last": {"cpu": (150.0, 3.0), "cuda": (25.0, 12.0)},
     "linear": {"cpu": (150.0, 3.0), "cuda": (25.0, 12.0)},
     "continued": {"cpu": (80.0, 1.0), "cuda": (14.0, 4.0)},
-    "moved": {"cpu": (150.0, 3.0), "cuda": (35.0, 25.0)},
-    "finetuned": {"cpu": (3.5, 5.0), "cuda": (0.8, 12.0)},
+    "moved": {"cpu": (300.0, 5.0), "cuda": (60.0, 30.0)},
+    "finetuned": {"cpu": (3.5, 5.0), "cuda": (2.5, 12.0)},
 }
 """Passes per row, and seconds, of each kind of rung."""
 LEAST, MOST = 0.3, 3.0

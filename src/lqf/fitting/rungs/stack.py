@@ -109,10 +109,11 @@ def _finished(ground: Ground, members: Sequence[Attempt], c: Tensor, outputs: Te
     data, settings = ground.data, ground.context.settings
     loo = data.left_out(outputs, "estimated", "by folds, with the weights of the other folds")
     part = shares(c, [m.outputs[_known(members)] for m in members])
-    main = models[int(part.argmax())]
-    assert not isinstance(main, Stack)
+    fitted = tuple(m for m in models if not isinstance(m, Stack))
+    solved = [k for k, m in enumerate(fitted) if m.solved] or list(range(len(fitted)))
+    main = fitted[max(solved, key=lambda k: float(part[k]))]  # whose certificate is shown
     return Stack(
-        members=tuple(m for m in models if not isinstance(m, Stack)),
+        members=fitted,
         weights=tuple((c / c.sum()).tolist()),
         names=tuple(m.name for m in members),
         shares=tuple(part.tolist()),

@@ -137,6 +137,31 @@ def decay_plot(choice: dict[str, Any]) -> dict[str, Any]:
     return frame(x, y, "weight decay", "leave-one-out error in %", marks)
 
 
+def stages_plot(choice: dict[str, Any]) -> dict[str, Any]:
+    """Weight decay of every stage, from the first to the last, and of the head, by powers of ten."""
+    decays = {**choice["strengths"], "head": choice["head"]}
+    low, high = (
+        10.0 ** f(math.log10(v)) for f, v in ((math.floor, min(decays.values())), (math.ceil, max(decays.values())))
+    )
+    x, y = horizontal(0, len(decays) - 1 or 1), vertical(low, high if high > low else 10 * low, log=True)
+    at = [(x(i), y(decay), name, decay) for i, (name, decay) in enumerate(decays.items())]
+    body = at[:-1]
+    marks: list[dict[str, Any]] = [
+        {"kind": "line", "class": "loo", "points": " ".join(f"{a},{b}" for a, b, *_ in body)}
+    ]
+    marks += [_dot(a, b, "loo", f"{name}: weight decay {decay:.3g}", 3.5) for a, b, name, decay in body]
+    a, b, name, decay = at[-1]
+    marks.append(_dot(a, b, "kept", f"{name}: weight decay {decay:.3g}", 5))
+    plot = frame(x, y, "stages of the network, then its head", "weight decay", marks)
+    return plot | {"x_ticks": [{"at": a, "label": _short(name, len(at))} for a, _, name, _ in at]}
+
+
+def _short(name: str, among: int) -> str:
+    """The end of a name, as much of it as there is room for."""
+    room = max(2, 44 // among)
+    return name if len(name) <= room else f"…{name[-(room - 1) :]}"
+
+
 def shift_plot(train: Sequence[float], test: Sequence[float], bins: int = 24) -> dict[str, Any]:
     """Two histograms over one axis, as shares: out-of-sample scores of training and of test images."""
     both = sorted([*train, *test])

@@ -250,11 +250,9 @@ def _poolings(choices: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _decays(choices: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {"what": c["what"], "kept": c["kept"], "plot": plots.decay_plot(c)}
-        for c in choices
-        if isinstance(c["tried"], list)
-    ]
+    drawn = [(c, plots.decay_plot(c), words.one_decay(c)) for c in choices if isinstance(c["tried"], list)]
+    drawn += [(c, plots.stages_plot(c), words.decays_of_stages(c)) for c in choices if "strengths" in c]
+    return [{"what": c["what"], "plot": plot, "caption": caption} for c, plot, caption in drawn]
 
 
 def _certificate(fit: FitReport) -> str:

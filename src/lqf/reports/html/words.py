@@ -8,9 +8,11 @@ from typing import Any
 
 from lqf.analysis.audit.audit import Audit
 from lqf.evaluation.metrics import standard_error
-from lqf.fitting.report import FitReport
+from lqf.fitting.fitted_model import FINETUNING
+from lqf.fitting.report import FitReport, last_kept
+from lqf.fitting.rungs.finetuned import FINETUNED
 from lqf.reports import rungs
-from lqf.reports.html.environment import percent
+from lqf.reports.html.environment import number, percent
 from lqf.reports.shift import Shift
 from lqf.utils.text import counted
 
@@ -18,7 +20,13 @@ FAR = 0.02
 """A difference of errors that matters, if it is also more than chance."""
 
 
-POOLINGS = {"avg": "average pooling", "bilinear": "bilinear pooling", "both": "average and bilinear pooling"}
+POOLINGS = {
+    "avg": "average pooling",
+    "bilinear": "bilinear pooling",
+    "both": "average and bilinear pooling",
+    "mean": "the mean of its tokens",
+    "own and mean": "its own pooling and the mean of its tokens",
+}
 
 
 def lead(fit: FitReport) -> str:
@@ -28,7 +36,11 @@ def lead(fit: FitReport) -> str:
         images += f" (of {fit.images_given:,}: the time limit)"
     data = f"fitted to {images} of {counted(len(fit.classes), 'class')}"
     if fit.solver == "stack":
-        return f"A stack of models of {fit.backbone}, each {data} by solving one convex quadratic problem."
+        trained = FINETUNED in last_kept(fit.rungs).get("members", {}) if fit.rungs else False
+        how = "by solving one convex quadratic problem" + (", or by fine-tuning all weights" if trained else "")
+        return f"A stack of models of {fit.backbone}, each {data} {how}."
+    if fit.solver == FINETUNING:
+        return f"{fit.backbone}, {data} by fine-tuning all weights from its closed-form head on."
     return f"{fit.backbone} with {pooling}, {data} by solving one convex quadratic problem."
 
 
@@ -167,6 +179,19 @@ def cases() -> str:
         "away: the surest mistakes, then the least sure right answers. “Without it” is the "
         "probability of the predicted class had that training image not been there."
     )
+
+
+def one_decay(choice: Mapping[str, Any]) -> str:
+    """What a plot of one weight decay shows."""
+    kept = number(choice["kept"])
+    return f"Kept {kept}: the lowest leave-one-out cross-entropy, which need not be the lowest error."
+
+
+def decays_of_stages(choice: Mapping[str, Any]) -> str:
+    """What a plot of the weight decays of all stages shows."""
+    losses = [f"{name} {found['loss']:.3f}" for name, found in choice["tried"].items()]
+    text = f"A high weight decay leaves a stage as it is. Cross-entropy out of sample: {', '.join(losses)}."
+    return text if choice["first"] == "all" else f"{text} What comes before {choice['first']} is not changed at all."
 
 
 def chosen(choices: Sequence[Mapping[str, Any]]) -> str:
