@@ -123,7 +123,7 @@ def test_a_kernel_that_only_fits_without_views_has_none(monkeypatch: pytest.Monk
     monkeypatch.setattr("lqf.solvers.planner.cost_dense", cost)
     monkeypatch.setattr(
         "lqf.fitting.pose._plan",
-        lambda t, rows: plan(t.quadratic, "dense", Rates.measure(t.quadratic, t.quadratic), 50),
+        lambda t: plan(t.quadratic, "dense", Rates.measure(t.quadratic, t.quadratic), 50),
     )
     auto = fitted(*marked(36, sided=False))  # 36 rows without views, 72 with them
     entry = the_choice(auto)
