@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,13 @@ from typing import Any
 import torch
 from common.hardware import RESULTS, hardware, write
 from common.options import Options
+from safetensors.torch import save_file
 from torch import Tensor
 
 from lqf import LQFClassifier
 from lqf.data import Images, load_samples, open_images, with_views
 from lqf.errors import LQFError
-from lqf.evaluation.calibration import log_loss
+from lqf.evaluation.calibration import log_loss, log_losses
 from lqf.evaluation.metrics import standard_error
 from lqf.fitting import FittedModel, Stack, ladder
 from lqf.fitting.rungs.linear import LQF_CROPS
@@ -58,6 +60,7 @@ def options() -> Options:
     out.add_data("+")
     out.add_settings("backbone", "weights", "size", "limit_per_class", "device", "seed", effort="best", time_limit="1h")
     out.add_argument("--memory", type=float, help="share of the GPU's memory to use, beside other processes")
+    out.add_argument("--outputs", type=Path, help="folder for the outputs of every rung, out of sample and in test")
     return out
 
 
@@ -150,6 +153,12 @@ def measured(data: Path, args: argparse.Namespace) -> Row:
                 "stack": None if stack is None else stack.about["members"],
                 "stack_test_error": None if stack is None else error_rate(known[STACK], labels),
             }
+    if args.outputs:
+        args.outputs.mkdir(parents=True, exist_ok=True)
+        kept_outputs = {f"out of sample/{n}": a.outputs.float() for n, a in attempts.items()}
+        kept_outputs |= {f"test/{n}": f.float().cpu() for n, f in tested.known.items()}
+        kept_outputs |= {"labels": ground.data.labels, "test labels": labels}
+        save_file({n: t.contiguous() for n, t in kept_outputs.items()}, args.outputs / f"{data.name}.safetensors")
     report = fitted.report.to_dict()
     rungs = [rung | _tested(tested, rung["name"], labels) for rung in report["rungs"] if rung["name"] != STACK]
     return {
@@ -174,10 +183,13 @@ def _tested(tested: Tested, name: str, labels: Tensor) -> Row:
         return {"test_error": None}
     f, model = tested.known[name], tested.models[name]
     error = error_rate(f, labels)
+    first = next(iter(tested.known))
+    gain = log_losses(tested.known[first], labels, tested.models[first].beta) - log_losses(f, labels, model.beta)
     return {
         "test_error": error,
         "test_standard_error": standard_error(error, len(labels)),
         "test_cross_entropy": log_loss(f, labels, model.beta),
+        "test_gain": {"mean": float(gain.mean()), "standard_error": float(gain.std() / len(gain) ** 0.5)},
         "predict_views": model.preprocess.views,
     }
 
@@ -198,6 +210,7 @@ def main() -> None:
         try:
             row = measured(data, args)
         except (LQFError, RuntimeError) as error:
+            traceback.print_exc()
             print(f"{data.name}: {error}", flush=True)
             continue
         write(name, row | {"hardware": hardware(resolve_device(args.device))}, args.out)

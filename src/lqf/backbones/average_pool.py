@@ -132,8 +132,11 @@ def acting(backbone: Backbone) -> Backbone:
     if own is None:
         return backbone
     pooling = backbone.spec["pooling"]
-    pool = TokenPool(Tokens(**pooling["tokens"]), "own") if "tokens" in pooling else MeanPool()
-    return _pooled(backbone, pool, own, {"kind": "mean", "module": pooling["module"]})
+    if "tokens" not in pooling:
+        return _pooled(backbone, MeanPool(), own, {"kind": "mean", "module": pooling["module"]})
+    alone = _pooled(backbone, TokenPool(Tokens(**pooling["tokens"]), "own"), own, pooling)
+    spec = {key: value for key, value in backbone.spec.items() if key != "pooling"}
+    return replace(alone, spec=spec)  # which is that of the network as it is
 
 
 def with_pooling(backbone: Backbone, pooling: dict[str, Any], reduction: Tensor | None) -> Backbone:
@@ -143,6 +146,8 @@ def with_pooling(backbone: Backbone, pooling: dict[str, Any], reduction: Tensor 
     if pooling["kind"] == "both":
         name, channels, average, scale = (pooling[key] for key in ("module", "channels", "average", "scale"))
         return with_both_pools(backbone, name, reduction, channels, average, scale)
+    if pooling["kind"] == "mean":
+        return _pooled(backbone, MeanPool(), backbone.features, pooling)
     linearised = pooling.get("linearised", False)
     return with_bilinear_pool(backbone, pooling["module"], reduction, pooling["channels"], linearised=linearised)
 
