@@ -1,14 +1,19 @@
 """Answers about a stack add up: they are those of all its members really refitted, each in its own views."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from closeness import relative
+from finetuned_models import tuned_model
+from fits import classifier, convnet
 from lqf import LQFClassifier
 from lqf.analysis import Analysis
+from lqf.errors import LQFError
 from lqf.fitting import Stack
-from refitted_stacks import NEW, WEIGHTS, N, RefittedStack, X, Y, adopting, fitted_members
+from refitted_stacks import NEW, WEIGHTS, N, RefittedStack, X, Y, adopting, fitted_members, stack_of
 
 TOL = 1e-8
 S = np.random.default_rng(3).uniform(0.5, 2, N)
@@ -104,3 +109,107 @@ def test_a_stack_is_as_exact_as_its_least_exact_member(case: Case) -> None:
     answer = solved.what_if(NEW, without=[3])
     assert answer.level == "solved"
     assert relative(answer.outputs, case.refit.without([3])) < 1e-2
+
+
+# --- with a member that has no closed form ----------------------------------------------------------------------------
+
+
+class Mixed:
+    """Two members that were solved for, and a fine-tuned one with the largest share, which predicts in other views."""
+
+    weights = (0.2, 0.3, 0.5)
+
+    def __init__(self) -> None:
+        solved = fitted_members(S)[:2]
+        self.tuned = tuned_model(X, Y, sample_weight=S, shown="crops4")
+        self.model = classifier(backbone=convnet(), size=8)
+        self.stack = stack_of([*(m.fitted_ for m in solved), self.tuned], self.weights)
+        self.model._adopt(self.stack)
+        self.analysis = self.model.analyse(X)
+        self.answers = [m.analyse(X) for m in solved]
+        alone = classifier(backbone=convnet(), size=8)
+        alone._adopt(self.tuned)
+        self.of_tuned = torch.tensor(alone.decision_function(NEW))
+
+    def added(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        """Of the members in order, with their weights."""
+        return torch.stack([w * p for w, p in zip(self.weights, parts, strict=False)]).sum(0)
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Mixed:
+    return Mixed()
+
+
+def test_the_largest_member_that_was_solved_for_answers(mixed: Mixed) -> None:
+    assert mixed.stack.main is mixed.tuned
+    assert mixed.stack.answering is mixed.stack.members[1]
+    assert mixed.analysis.problem.data.preprocess == mixed.stack.members[1].preprocess
+    alone = stack_of([mixed.tuned], (1.0,))
+    assert alone.answering is mixed.tuned
+
+
+def test_the_member_that_cannot_answer_is_named_with_its_share(mixed: Mixed) -> None:
+    influence = mixed.analysis.influence(NEW)
+    assert influence.level == mixed.analysis.level == "estimated"
+    assert influence.note.startswith(
+        "a stack of rung 0 (20%), rung 1 (30%), rung 2 (50%); without an answer of rung 2 (50%), which stays as it is"
+    )
+    solved = adopting(fitted_members(S)).analyse(X)
+    assert "without an answer" not in solved.note
+
+
+def test_effects_are_the_weighted_sum_over_the_members_that_answer(mixed: Mixed) -> None:
+    influence = mixed.analysis.influence(NEW)
+    expected = mixed.added([a.influence(NEW).effects for a in mixed.answers])
+    torch.testing.assert_close(influence.effects, expected, rtol=1e-9, atol=1e-12)
+    some = mixed.analysis.influence(NEW, units=["5", 2])
+    torch.testing.assert_close(some.effects, expected[[5, 2]], rtol=1e-9, atol=1e-12)
+    outputs = mixed.added([*(a.influence(NEW).outputs for a in mixed.answers), mixed.of_tuned])
+    torch.testing.assert_close(influence.outputs, outputs, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(influence.outputs, mixed.model.decision_function(NEW), rtol=1e-9, atol=1e-9)
+
+
+def test_what_if_leaves_the_fine_tuned_member_as_it_is(mixed: Mixed) -> None:
+    change = {"without": [2], "relabel": {7: "0"}, "weights": {3: 2.0}}
+    found = mixed.analysis.what_if(NEW, **change)
+    expected = mixed.added([*(a.what_if(NEW, **change).outputs for a in mixed.answers), mixed.of_tuned])
+    torch.testing.assert_close(found.outputs, expected, rtol=1e-9, atol=1e-9)
+    assert float((found.outputs - found.before).abs().max()) > 1e-2
+    assert "without an answer of rung 2 (50%)" in found.note
+
+
+def test_leave_one_out_takes_the_networks_without_each_fold(mixed: Mixed) -> None:
+    assert mixed.tuned.loo is not None
+    found = mixed.analysis.leave_one_out()
+    expected = mixed.added([*(a.leave_one_out().outputs for a in mixed.answers), mixed.tuned.loo.outputs])
+    torch.testing.assert_close(found.outputs, expected, rtol=1e-9, atol=1e-9)
+    assert found.note.endswith("by networks that were made up")
+    torch.testing.assert_close(mixed.analysis.leave_one_out([4, "1"]).outputs, expected[[4, 1]], rtol=1e-9, atol=1e-9)
+    unknown = replace(mixed.stack, members=(*mixed.stack.members[:2], replace(mixed.tuned, loo=None)))
+    model = classifier(backbone=convnet(), size=8)
+    model._adopt(unknown)
+    with pytest.raises(LQFError, match="fine-tuned member of the stack"):
+        model.analyse(X).leave_one_out()
+
+
+def test_information_is_that_of_the_largest_member_that_answers(mixed: Mixed) -> None:
+    second = mixed.answers[1]
+    answer = mixed.analysis.information(NEW)
+    torch.testing.assert_close(answer.value, second.information(NEW).value, rtol=1e-10, atol=0)
+    assert answer.note.endswith("of rung 1 alone")
+    assert torch.equal(mixed.analysis.leaving(NEW, steps=3), second.leaving(NEW, steps=3))
+
+
+def test_kept_samples_are_fitted_by_the_members_that_can(mixed: Mixed) -> None:
+    keep = torch.tensor([0, 1, 2, 4, 6, 8, 9, 11])
+    found = mixed.analysis.method.refitted(mixed.analysis.queries(NEW), keep)
+    expected = mixed.added([*(a.method.refitted(a.queries(NEW), keep) for a in mixed.answers), mixed.of_tuned])
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_an_audit_of_such_a_stack_says_what_it_rests_on(mixed: Mixed) -> None:
+    audit = mixed.model.audit(X)
+    assert audit.loo_error == mixed.stack.loo.error  # type: ignore[union-attr]
+    assert "without an answer of rung 2 (50%)" in audit.levels["information"]["note"]
+    assert len(audit.information) == N

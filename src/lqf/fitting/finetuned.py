@@ -76,14 +76,17 @@ class Tuned:
         return f.unflatten(0, (len(images), -1)).double().cpu()
 
 
-def finetuned(data: TrainingSet, backbone: Backbone) -> Tuned:
-    """Fine-tune a copy of the backbone, under a linear head on its features, on all of the training set."""
+def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg") -> Tuned:
+    """Fine-tune a copy of the backbone, under a linear head on its features, on all of the training set.
+
+    ``pooling``: the name of these, for the report.
+    """
     context = data.context
     if context.world.size > 1:
         raise LQFError("fine-tuning runs in one process; start it without torchrun")
     how = _how(data)
     with context.timed("fine-tuning"), seeded(how.seed, context.device):
-        begun = _head_of(Encoder(data, backbone))
+        begun = _head_of(Encoder(data, backbone), pooling)
         network = _network(begun)
         rate = RATE / max(_curvature(begun, how), 1e-30)
         for _ in range(HALVINGS + 1):
@@ -122,8 +125,8 @@ def _how(data: TrainingSet) -> FineTuning:
     )
 
 
-def _head_of(encoder: Encoder) -> HeadFit:
-    return HeadFit.of(encoder, "avg", encoder.features())
+def _head_of(encoder: Encoder, pooling: str) -> HeadFit:
+    return HeadFit.of(encoder, pooling, encoder.features())
 
 
 def _adapted(begun: HeadFit, how: FineTuning) -> HeadFit:
@@ -133,7 +136,7 @@ def _adapted(begun: HeadFit, how: FineTuning) -> HeadFit:
     data, context = begun.data, begun.context
     inputs = (normalize(x, data.preprocess, context.dtype) for x, _ in _batches(data, how))
     body = with_statistics_of(begun.backbone.body.to(device=context.device, dtype=context.dtype), inputs)
-    return _head_of(Encoder(data, moved(begun.backbone, body, {})))
+    return _head_of(Encoder(data, moved(begun.backbone, body, {})), begun.pooling)
 
 
 def _batches(data: TrainingSet, how: FineTuning) -> Iterator[tuple[Tensor, Tensor]]:

@@ -57,7 +57,13 @@ class FineTunedRung:
         head = ground.attempts[HEAD].head
         assert head is not None
         data = _in_one_view(head.data)
-        about = {"views": "random crops", "shown": shown.views, "pooling": "avg", "stage": "all", "solver": "sgd"}
+        about = {
+            "views": "random crops" if has_pixels(data.images) else "none",
+            "shown": shown.views,
+            "pooling": head.acting.pooling,
+            "stage": "all",
+            "solver": "sgd",
+        }
         return Attempt(
             self.name,
             shown.outputs,
@@ -101,7 +107,7 @@ def _without_folds(data: TrainingSet, head: HeadFit, views: str) -> Tensor:
 
 
 def _tuned(data: TrainingSet, head: HeadFit) -> Tuned:
-    return finetuned(data, head.acting.backbone)
+    return finetuned(data, head.acting.backbone, head.acting.pooling)
 
 
 def _finished(data: TrainingSet, head: HeadFit, shown: Shown) -> FittedModel:
