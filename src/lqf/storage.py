@@ -79,7 +79,8 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
     try:
         if meta["version"] == STACKED:
             return _load_stack(path, meta, backbone, weights)
-        tensors = load_file(path / "weights.safetensors")
+        # copies begin where processors like numbers to begin, as computed ones do; products round by that, too
+        tensors = {name: value.clone() for name, value in load_file(path / "weights.safetensors").items()}
         state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
         rebuilt = _rebuilt(path, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
         return _assemble(path, meta, tensors, rebuilt, _read_setup(meta, backbone, weights))
