@@ -35,8 +35,8 @@ def short(epochs: int = 3) -> Iterator[None]:
 
 
 def training(
-    x: np.ndarray,
-    y: np.ndarray,
+    x: Any,
+    y: np.ndarray | None = None,
     sample_weight: np.ndarray | None = None,
     *,
     groups: Any = None,
@@ -57,7 +57,7 @@ def tuned(data: TrainingSet, backbone: Backbone | None = None, epochs: int = 3) 
 
 
 def tuned_model(
-    x: np.ndarray, y: np.ndarray, *, shown: str = "none", backbone: Backbone | None = None, **options: Any
+    x: Any, y: np.ndarray | None = None, *, shown: str = "none", backbone: Backbone | None = None, **options: Any
 ) -> FittedModel:
     """Fine-tuned, with made-up outputs of networks without each fold."""
     data = training(x, y, **options)

@@ -7,6 +7,7 @@ from typing import Any
 
 from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.audit import Audit, audit
+from lqf.data import with_views
 from lqf.estimator import LQFClassifier
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import Model
@@ -86,14 +87,18 @@ def collect(
     parts = Parts(model.fitted_, loo, audit(analysis))
     if seen is None:
         return parts
-    shift = _shift(model, analysis, seen, progress)
+    shift = _shift(analysis, seen)
     return replace(parts, test=seen, shift=shift, cases=_cases(model, analysis, seen))
 
 
-def _shift(model: LQFClassifier, analysis: Analysis, test: Tested, progress: Progress) -> Shift | None:
-    new = model.features(test.images, progress=progress)
-    known = average_views(analysis.problem.features, analysis.images.n_views).to(new)
-    return measure_shift(known, new, model.fitted_.train.labels, test.labels)
+def _shift(analysis: Analysis, test: Tested) -> Shift | None:
+    """By features of one network in the same views, those of the training problem: predictions may be made by others,
+    in others.
+    """
+    problem = analysis.problem
+    seen = problem.encode(with_views(test.images, problem.data.preprocess))
+    known, new = (average_views(z, problem.data.n_views).cpu() for z in (problem.features, seen.features))
+    return measure_shift(known, new, analysis.model.train.labels, test.labels)
 
 
 def _cases(model: LQFClassifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:

@@ -48,6 +48,77 @@ def test_decay_plot(errors):
     assert 2 <= len(plot["y_ticks"]) <= 8
 
 
+STAGES = {
+    "few": ["stem", "layer1", "layer2", "layer3", "layer4"],
+    "many": ["stem", *(f"stage{k}" for k in range(1, 8)), "final"],
+    "blocks": ["patch_embed", *(f"blocks.{k}" for k in range(12)), "norm"],
+    "long": ["conv_proj", *(f"encoder.layers.encoder_layer_{k}" for k in range(12)), "encoder.ln"],
+    "very many": ["patch_embed", *(f"blocks.{k}" for k in range(40)), "norm"],
+    "one": ["all"],
+}
+DECAYS = (10.0 ** np.random.default_rng(0).uniform(-3, 3, 42)).tolist()
+
+
+def _stages(names, decays=None):
+    decays = decays or DECAYS[: len(names)]
+    return plots.stages_plot({"strengths": dict(zip(names, decays, strict=True)), "head": 0.02})
+
+
+def _value(plot, y):
+    """Of a height, by two ticks of the axis."""
+    power = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+    (a, low), (b, high) = [(t["at"], int(t["label"][2:].translate(power))) for t in plot["y_ticks"]][:2]
+    return 10 ** (low + (y - a) / (b - a) * (high - low))
+
+
+@pytest.mark.parametrize("names", STAGES.values(), ids=STAGES)
+def test_every_stage_and_the_head_have_a_dot_at_their_weight_decay(names):
+    plot = _stages(names)
+    _inside(plot)
+    dots = [m for m in plot["marks"] if m["kind"] == "dot"]
+    decays = [*DECAYS[: len(names)], 0.02]
+    assert [m["tip"].partition(":")[0] for m in dots] == [*names, "head"]
+    assert [m["class"] for m in dots] == ["loo"] * len(names) + ["kept"]
+    for dot, decay in zip(dots, decays, strict=True):
+        assert _value(plot, dot["y"]) == pytest.approx(decay, rel=0.02)
+        assert dot["tip"].endswith(f"weight decay {decay:.3g}")
+    places = [m["x"] for m in dots]
+    assert places == sorted(places)
+    named = [t["at"] for t in plot["x_ticks"]]
+    assert named[-1] == places[-1]
+    assert set(named) <= set(places)
+    (line,) = [m for m in plot["marks"] if m["kind"] == "line"]
+    assert line["points"].split() == [f"{m['x']},{m['y']}" for m in dots[:-1]]  # the head is none of the stages
+
+
+@pytest.mark.parametrize("names", STAGES.values(), ids=STAGES)
+def test_names_of_stages_can_be_told_apart_and_do_not_overlap(names):
+    plot = _stages(names)
+    labels = [t["label"] for t in plot["x_ticks"]]
+    assert len(set(labels)) == len(labels) >= min(len(names) + 1, 14)
+    assert labels[-1] == "head"
+    gap = min(b["at"] - a["at"] for a, b in zip(plot["x_ticks"], plot["x_ticks"][1:], strict=False))
+    if plot["turned"]:
+        below = 13 + plots.LETTER * max(map(len, labels)) * np.sin(np.radians(plot["turned"]))
+        assert plot["bottom"] + below < plot["height"] - 6 - 8  # above the name of the axis, of 11 px
+        assert gap * np.sin(np.radians(plot["turned"])) >= 11  # lines of 11 px
+    else:
+        assert labels == [*names, "head"]
+        assert gap > plots.LETTER * max(map(len, labels))
+
+
+def test_only_names_without_room_are_turned():
+    assert [bool(_stages(names)["turned"]) for names in STAGES.values()] == [False, True, True, True, True, False]
+    assert _stages(STAGES["few"])["height"] == plots.HEIGHT
+
+
+def test_equal_weight_decays_have_an_axis():
+    plot = _stages(["a", "b"], [0.02, 0.02])
+    _inside(plot)
+    assert len(plot["y_ticks"]) == 2
+    _inside(plots.stages_plot({"strengths": {"a": 1.0}, "head": 1.0}))
+
+
 def test_residual_plot_needs_two_measurements():
     step = Step(1, 1.0, 0.3)
     assert plots.residual_plot([]) is None

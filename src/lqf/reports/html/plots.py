@@ -14,7 +14,10 @@ from lqf.solvers.solution import Step
 WIDTH, HEIGHT = 360, 260
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40
 """Margins around the plotting area, for the labels of the axes."""
-
+LETTER, LINE = 6.0, 11.0
+"""Width of a letter and height of a line, roughly."""
+TURN, LONGEST = 40, 11
+"""Degrees by which names below a plot are turned, and letters that such a name may have."""
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -64,7 +67,7 @@ def vertical(low: float, high: float, *, log: bool = False) -> Axis:
 
 
 def frame(x: Axis, y: Axis, x_label: str, y_label: str, marks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A plot for the template: axes, and marks to draw in them."""
+    """A plot for the template: axes, and marks to draw in them; ``turned``: degrees, of the names below it."""
     return {
         "width": WIDTH,
         "height": HEIGHT,
@@ -74,6 +77,7 @@ def frame(x: Axis, y: Axis, x_label: str, y_label: str, marks: Sequence[dict[str
         "bottom": HEIGHT - BOTTOM,
         "x_ticks": x.ticks(),
         "y_ticks": y.ticks(),
+        "turned": 0,
         "x_label": x_label,
         "y_label": y_label,
         "marks": list(marks),
@@ -153,13 +157,26 @@ def stages_plot(choice: dict[str, Any]) -> dict[str, Any]:
     a, b, name, decay = at[-1]
     marks.append(_dot(a, b, "kept", f"{name}: weight decay {decay:.3g}", 5))
     plot = frame(x, y, "stages of the network, then its head", "weight decay", marks)
-    return plot | {"x_ticks": [{"at": a, "label": _short(name, len(at))} for a, _, name, _ in at]}
+    return _named(plot, [(a, name) for a, _, name, _ in at])
 
 
-def _short(name: str, among: int) -> str:
-    """The end of a name, as much of it as there is room for."""
-    room = max(2, 44 // among)
-    return name if len(name) <= room else f"…{name[-(room - 1) :]}"
+def _named(plot: dict[str, Any], at: Sequence[tuple[float, str]]) -> dict[str, Any]:
+    """The plot with names along its x axis, turned where they do not fit beside each other."""
+    room = (WIDTH - LEFT - RIGHT) / max(1, len(at) - 1)
+    if max(LETTER * len(name) for _, name in at) + 2 * LETTER <= room:
+        return plot | {"x_ticks": [{"at": x, "label": name} for x, name in at]}
+    down = math.sin(math.radians(TURN))
+    every = math.ceil(LINE / (room * down))  # of very many some, and always the last
+    ticks = [{"at": x, "label": _short(name)} for x, name in at[::-1][::every][::-1]]
+    more = max(0, round(LETTER * down * max(len(t["label"]) for t in ticks)) - 8)
+    return plot | {"x_ticks": ticks, "turned": TURN, "height": HEIGHT + more}
+
+
+def _short(name: str) -> str:
+    """The last part of a name with dots that is not a number alone, or its end."""
+    parts = name.split(".")
+    last = ".".join(parts[-2:]) if parts[-1].isdigit() else parts[-1]
+    return last if len(last) <= LONGEST else f"…{last[1 - LONGEST :]}"
 
 
 def shift_plot(train: Sequence[float], test: Sequence[float], bins: int = 24) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
 from lqf.fitting import Model, Stack
+from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.report import FitReport
 from lqf.reports.evaluation import Tested
 from lqf.reports.explanation import Explanation
@@ -264,12 +265,15 @@ def _facts(fitted: Model) -> list[dict[str, str]]:
     decay = number(fit.weight_decay)
     if fit.body_weight_decay not in (None, fit.weight_decay):
         decay = f"{decay} (head), {number(fit.body_weight_decay)} (body)"
+    trained = fit.solver == FINETUNING
+    if trained:
+        decay = f"{decay} (of the head that it began with)"
     stacked, of_main = ("", "") if not isinstance(fitted, Stack) else (_members(fitted), " of the main member")
     pairs = {
         "members": stacked,
         f"solver{of_main}": fit.plan,
         "unknowns": f"{unknowns(fitted):,}",
-        f"linearisation point{of_main}": fit.point or "none (the head alone)",
+        f"linearisation point{of_main}": "" if trained else fit.point or "none (the head alone)",
         f"weight decay{of_main}": decay,
         f"input{of_main}": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
         + (f", {fitted.preprocess.n_views} views" if fitted.preprocess.n_views > 1 else ""),
