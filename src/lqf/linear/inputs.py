@@ -17,6 +17,7 @@ from lqf.data import Images, Preprocess, gather_images, held, normalize, rows_on
 from lqf.data.crops import random_crops
 from lqf.runtime.distributed import ALONE, World
 from lqf.runtime.memory import available_bytes
+from lqf.settings import begins_with
 from lqf.utils.progress import SILENT, Progress
 
 _AT_ONCE = 1024
@@ -92,7 +93,7 @@ class Inputs:
         the others pass through it.
         """
         other = self.showing(images, preprocess)
-        if self._cache is not None and _continue(self.preprocess, preprocess):
+        if self._cache is not None and begins_with(preprocess.views, self.preprocess.views):
             other.cache_prefix(progress=progress, known=self)
         else:
             other.cache_prefix(progress=progress)
@@ -107,7 +108,7 @@ class Inputs:
         other.images = gather_images(self.images, self.samples, self.world)
         other.samples, other.world = torch.arange(len(self.samples)), ALONE
         other._cache = other._on_device = None
-        other.cache_prefix(available_bytes(torch.device("cpu")) // (4 * self.world.local_size))
+        other.cache_prefix(other._cache_budget() // 2)
         return other
 
     def _copied(self) -> Inputs:
@@ -139,7 +140,7 @@ class Inputs:
     def _deliver(self, rows: Tensor) -> Tensor:
         """The same for row numbers over all images."""
         if self._cache is not None:
-            return self._cache[rows - self._first].to(self.device, non_blocking=True)
+            return self._cache[(rows - self._first).to(self.device, non_blocking=True)]
         if self._on_device is not None:
             x = self._on_device[(rows - self._first).to(self.device, non_blocking=True)]
         else:
@@ -193,19 +194,21 @@ class Inputs:
         return self.images.own.start * self.n_views
 
     def cache_prefix(self, budget: int | None = None, progress: Progress = SILENT, known: Inputs | None = None) -> bool:
-        """Keep the frozen prefix's activations if they fit into ``budget`` bytes (default: half of what is free).
+        """Keep the frozen prefix's activations on the device if they fit into ``budget`` bytes (default: half of what
+        is free; on a GPU, whose memory the passes need, a quarter).
 
-        Rows are looked up by their number over all images, so those of all images this process has are kept. ``known``:
+        Where they do not fit on a GPU, the prefix is computed again: copying its activations there for every pass takes
+        longer than that. Rows are looked up by their number over all images, so those of all images this process has are kept. ``known``:
         the same images in the first of these views, whose activations are taken over.
         """
         if self.prefix is None:
             return False
         one, whole = self.example(1), self._copied()
         whole.samples, n = torch.arange(len(self.images)), len(self.images.own) * self.n_views
-        budget = available_bytes(torch.device("cpu")) // (2 * self.world.local_size) if budget is None else budget
+        budget = self._cache_budget() if budget is None else budget
         if one.numel() * one.element_size() * n > budget:
             return False
-        cache = torch.empty((n, *one.shape[1:]), dtype=self.dtype)
+        cache = torch.empty((n, *one.shape[1:]), dtype=self.dtype, device=self.device)
         first = 0
         if known is not None and known._cache is not None:
             first = known.n_views
@@ -213,10 +216,14 @@ class Inputs:
         n -= n // self.n_views * first
         with progress.stage("frozen prefix", total=n, unit="rows") as stage:
             for rows, x in whole._rows_from_view(first):
-                cache[rows.cpu() - self._first] = x.cpu()
+                cache[rows.to(self.device) - self._first] = x
                 stage.advance(len(rows))
         self._cache = cache
         return True
+
+    def _cache_budget(self) -> int:
+        free = available_bytes(self.device)
+        return free // 4 if self.device.type == "cuda" else free // (2 * self.world.local_size)
 
     def _rows_from_view(self, first: int) -> Iterator[tuple[Tensor, Tensor]]:
         """`batches`, or those rows that show later views."""
@@ -258,12 +265,6 @@ class Inputs:
             return x
         with torch.no_grad():
             return self.prefix(x)
-
-
-def _continue(views: Preprocess, more: Preprocess) -> bool:
-    """Whether the first of ``more`` views are these: the centre, and its mirror image."""
-    mirrored = views.views == "flip" and (more.views == "resized" or more.views.startswith("crops"))
-    return views.views == "none" or mirrored
 
 
 def average_views(rows: Tensor, n_views: int, first: int | None = None) -> Tensor:
