@@ -167,8 +167,9 @@ def _named(plot: dict[str, Any], at: Sequence[tuple[float, str]]) -> dict[str, A
         return plot | {"x_ticks": [{"at": x, "label": name} for x, name in at]}
     down = math.sin(math.radians(TURN))
     every = math.ceil(LINE / (room * down))  # of very many some, and always the last
-    ticks = [{"at": x, "label": _short(name)} for x, name in at[::-1][::every][::-1]]
-    more = max(0, round(LETTER * down * max(len(t["label"]) for t in ticks)) - 8)
+    shown = [(x, _short(name)) for x, name in at[::-1][::every][::-1]]
+    more = max(0, round(LETTER * down * max(len(name) for _, name in shown)) - 8)
+    ticks = [{"at": x, "label": name} for x, name in shown]
     return plot | {"x_ticks": ticks, "turned": TURN, "height": HEIGHT + more}
 
 
