@@ -72,7 +72,7 @@ def without_each_fold(p: QuadraticProblem, fold: Tensor, mu: float, strengths: t
     out = torch.zeros_like(p.targets)
     for k in range(int(fold.max()) + 1):
         keep = (fold != k).nonzero()[:, 0]
-        heads, own = _crossfitted_heads(p, fold, k, mu)
+        heads, own = crossfitted_heads(p, fold, k, mu)
         ridge = Ridge(strengths[k], p.ridge.body) if strengths else p.ridge
         part = replace(p, model=replace(p.model, heads=heads), fold=own, ridge=ridge)
         left_out = (fold == k).nonzero()[:, 0]
@@ -80,7 +80,7 @@ def without_each_fold(p: QuadraticProblem, fold: Tensor, mu: float, strengths: t
     return out
 
 
-def _crossfitted_heads(p: QuadraticProblem, fold: Tensor, k: int, mu: float) -> tuple[Tensor, Tensor]:
+def crossfitted_heads(p: QuadraticProblem, fold: Tensor, k: int, mu: float) -> tuple[Tensor, Tensor]:
     """One head for each of the folds but ``k``, of the rows in all others; μ in proportion to their weight."""
     z, r, s = with_one(features(p)), p.targets - p.model.constant, p.weights
     others, heads, own = [j for j in fold.unique().tolist() if j != k], [], torch.zeros_like(p.fold)

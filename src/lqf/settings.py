@@ -50,6 +50,23 @@ def view_count(name: str) -> int:
     return NAMED_VIEWS[name]
 
 
+def begins_with(views: str, first: str) -> bool:
+    """Whether the first of some views are those of another name: the centre always, its mirror image where no corners
+    come between.
+    """
+    mirrored = view_count(views) > 1 and views not in ("five", "ten")
+    return first in ("none", views) or (first == "flip" and mirrored)
+
+
+def check_shown(views: str, shown: str) -> None:
+    """LQFError where a prediction would average over views that are not the first of those trained on."""
+    if shown in NAMED_VIEWS and not begins_with(views, shown):
+        raise LQFError(
+            f"predict_views {shown!r} averages over the centre of an image and its mirror image, with which views "
+            f"{views!r} do not begin; choose views flip, resized or crops8, or predict_views none or same"
+        )
+
+
 def _are_views(value: Any) -> bool:
     try:
         return value == "auto" or view_count(value) > 0
@@ -182,7 +199,8 @@ class Settings:
     )
     predict_views: str = setting(
         "auto",
-        "views that a prediction averages over: same (as in training), flip or none; auto: what is best out of sample",
+        "views that a prediction averages over: same (as in training), flip or none; auto: in a climb what is best out "
+        "of sample, same where a solver is named",
         group=IMAGES,
         choices=("auto", "same", "flip", "none"),
         later=True,
@@ -305,6 +323,8 @@ class Settings:
                 "linearize_reduction lets the channels of bilinear pooling change, and pooling `both` leaves them as "
                 "they are; use pooling `bilinear`"
             )
+        if self.views != "auto":
+            check_shown(self.views, self.predict_views)
         if not self.climbs and (self.effort != "auto" or self.time_limit is not None):
             raise LQFError(
                 "effort and time_limit say how far to climb from model to model, and these settings name one model "

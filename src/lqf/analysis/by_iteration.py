@@ -137,7 +137,7 @@ class ByIteration:
                 "the outputs of a moved network on unseen data are known for some of the training samples only; "
                 "fit with --loo folds to have all of them"
             )
-        return refit_folds(self.problem, every=True)
+        return refit_folds(self.problem, every=True, first=self.model.preprocess.n_views)
 
     # --- leave-one-out residuals --------------------------------------------------------------------------------------
 

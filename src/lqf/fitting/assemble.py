@@ -14,7 +14,9 @@ from lqf.fitting.fitted_model import FINETUNING, FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.out_of_sample import prior_temperature, temperature
 from lqf.fitting.report import FitReport, choice_of_weight_decay
+from lqf.fitting.select_ridge import Choice
 from lqf.fitting.training_problem import TrainingProblem
+from lqf.fitting.training_set import TrainingSet
 from lqf.linear.ridge import Ridge
 from lqf.settings import view_count
 from lqf.solvers.head import Head
@@ -40,9 +42,9 @@ def assemble(
         plan=problem.plan.sentence,
         point=problem.point.kind,
         # the choice was made at the pretrained weights, the point of a moved network is its last one
-        head_loo_error=(problem.moves.head if problem.moves else problem.head_fit.choice).best.error,
+        head_loo_error=_error(problem.moves.head if problem.moves else problem.head_fit.choice, problem.data, shown),
     )
-    beta = temperature(problem, loo)
+    beta = temperature(problem, loo, shown)
     head = v + mean if model.around_w0 else v
     return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown)
 
@@ -54,7 +56,7 @@ def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
     first = None if shown is None else view_count(shown)
     loo = None if data.alone else data.left_out(data.judge.outputs(choice.e_loo, first), "exact")
     choices = (*head.choices, *choice_of_weight_decay(choice, data.total_weight, "head"))
-    plan, error = "head: closed form", choice.best.error
+    plan, error = "head: closed form", _error(choice, data, shown)
     report = _report(head, solution, loo, choices=choices, plan=plan, point=None, head_loo_error=error)
     v = solution.delta.view(head.head.residual.shape[1], -1)
     beta = prior_temperature(data) if loo is None else loo.temperature()
@@ -86,6 +88,13 @@ def head_solution(head: Head, mu: float) -> Solution:
     sentence = f"closed form: relative residual {relative:.1e} after one pass over the data"
     certificate = Certificate(relative, float("nan"), 1, True, sentence)
     return Solution(v.reshape(-1), Ridge(mu, mu), "head", "exact", certificate)
+
+
+def _error(choice: Choice, data: TrainingSet, shown: str | None) -> float:
+    """Leave-one-out error of a closed-form head in the views of predictions."""
+    if shown in (None, data.preprocess.views):
+        return choice.best.error
+    return data.judge.error(choice.e_loo, view_count(shown))
 
 
 def _report(

@@ -15,6 +15,7 @@ from lqf.fitting.out_of_sample import leave_one_out
 from lqf.fitting.pose import pose
 from lqf.fitting.relinearize import relinearize
 from lqf.fitting.select_pooling import select_pooling
+from lqf.fitting.select_shown import given_shown
 from lqf.fitting.select_views import select_views
 from lqf.fitting.training_set import TrainingSet
 
@@ -34,12 +35,13 @@ def fit(images: Images, backbone: Backbone, preprocess: Preprocess, context: Con
     head = select_pooling(TrainingSet.of(images, preprocess, context), backbone)
     head = select_views(head, fixed=state.views if state else None)
     if settings.solver == "head":
-        return assemble_head(head)
+        return assemble_head(head, given_shown(head.data.preprocess.views, settings))
     if settings.moves:
         problem, solution = relinearize(head, state)
     else:
         problem = pose(head, state.ridge if state else None)
         solution = problem.solve(state=state)
-    loo = leave_one_out(problem)
+    shown = given_shown(problem.data.preprocess.views, settings)
+    loo = leave_one_out(problem, shown)
     problem.release()
-    return assemble(problem, solution, loo)
+    return assemble(problem, solution, loo, shown)

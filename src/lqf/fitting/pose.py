@@ -13,6 +13,7 @@ from lqf.errors import LQFError
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.point import Point, blind_point, make_point
 from lqf.fitting.select_ridge import Choice, choose_strengths
+from lqf.fitting.select_shown import given_shown
 from lqf.fitting.select_views import too_expensive, without_views
 from lqf.fitting.solve import planned_kernels
 from lqf.fitting.strengths import Strengths
@@ -40,6 +41,7 @@ def pose(head: HeadFit, ridge: Ridge | None = None) -> TrainingProblem:
     """
     outline = _affordable(head)
     assert outline.plan is not None
+    given_shown(outline.data.preprocess.views, head.context.settings)  # before anything is solved
     head.context.progress.say(outline.plan.sentence)
     return with_strengths(outline, ridge)
 
@@ -225,9 +227,9 @@ def choose(problem: TrainingProblem, kernels: Kernels, fixed: Ridge | None = Non
     )
 
 
-def loo_bias(problem: TrainingProblem) -> float | None:
+def loo_bias(problem: TrainingProblem, first: int | None = None) -> float | None:
     """How much a point that has seen the labels flatters leave-one-out: the error around its cross-fitted counterpart
-    minus the error around it; None where it has not seen them.
+    minus the error around it; None where it has not seen them. ``first``: so many views speak for a sample.
     """
     assert problem.choice is not None
     assert problem.plan is not None
@@ -237,4 +239,5 @@ def loo_bias(problem: TrainingProblem) -> float | None:
         return None
     blind = outlined(head, other)
     kernels = planned_kernels(blind, problem.plan)
-    return choose(blind, kernels, choice.ridge).best.error - choice.best.error
+    judge = problem.data.judge.of(kernels.samples)
+    return judge.error(choose(blind, kernels, choice.ridge).e_loo, first) - judge.error(choice.e_loo, first)

@@ -36,15 +36,18 @@ from lqf.solvers.solution import norm
 from lqf.utils.progress import SILENT, Progress
 
 
-def refit_folds(problem: TrainingProblem, *, every: bool) -> LeaveOneOut:
-    """Outputs of models without each fold, or without each of as many as settle the error."""
+def refit_folds(problem: TrainingProblem, *, every: bool, first: int | None = None) -> LeaveOneOut:
+    """Outputs of models without each fold, or without each of as many as settle the error.
+
+    ``first``: so many views speak for a sample; default: all.
+    """
     data = problem.data
     total = int(data.folds.max()) + 1
     folds = total if every else folds_needed(data.folds, ENOUGH)
     if problem.moves is not None:
-        outputs, after = _by_replays(problem, folds), ", from the pretrained weights on"
+        outputs, after = _by_replays(problem, folds, first), ", from the pretrained weights on"
     else:
-        outputs, after = _around_one_point(problem, folds), ""
+        outputs, after = _around_one_point(problem, folds, first), ""
     note = f"by refits without each of {total} folds{after}"
     if folds < total:
         note = f"by refits without {folds} of {total} folds{after}; --loo folds takes all"
@@ -54,7 +57,7 @@ def refit_folds(problem: TrainingProblem, *, every: bool) -> LeaveOneOut:
 # --- with the network's weights as they are ---------------------------------------------------------------------------
 
 
-def _around_one_point(problem: TrainingProblem, folds: int) -> Tensor:
+def _around_one_point(problem: TrainingProblem, folds: int, first: int | None) -> Tensor:
     """(N, C); fast products, and exact ones where those leave their range."""
     data, shared = problem.data, (problem.head, problem.point_of, problem.curvature)
     progress = problem.context.progress
@@ -62,7 +65,7 @@ def _around_one_point(problem: TrainingProblem, folds: int) -> Tensor:
         outputs = Refits(problem.fast, *shared).outputs(data.folds, folds, progress=progress)
     except FloatingPointError:
         outputs = Refits(problem.measured, *shared).outputs(data.folds, folds, progress=progress)
-    return average_views(outputs, data.n_views).cpu()
+    return average_views(outputs, data.n_views, first).cpu()
 
 
 REFIT_TOL = 0.02
@@ -207,22 +210,22 @@ class Refits:
 # --- from the pretrained weights on -----------------------------------------------------------------------------------
 
 
-def _by_replays(problem: TrainingProblem, folds: int) -> Tensor:
+def _by_replays(problem: TrainingProblem, folds: int, first: int | None) -> Tensor:
     """(N, C); NaN for the samples of other folds."""
     data, context = problem.data, problem.context
     fold = data.folds[:: data.n_views]
     outputs = torch.full((len(fold), data.targets.shape[1]), torch.nan, dtype=context.dtype)
     with context.progress.stage("refits without a fold", total=folds, unit="folds") as stage:
         for k in range(folds):
-            outputs[fold == k] = _without(problem, fold == k)
+            outputs[fold == k] = _without(problem, fold == k, first)
             stage.advance(1)
     return outputs
 
 
-def _without(problem: TrainingProblem, left_out: Tensor) -> Tensor:
+def _without(problem: TrainingProblem, left_out: Tensor, first: int | None) -> Tensor:
     """Outputs (N_out, C) of some samples from a fit without them."""
     quiet = replace(problem.data, context=problem.context.quiet())
     part, solution = replay(quiet.some((~left_out).numpy()), problem)
     images = select_images(problem.data.images, left_out.numpy())
     inputs = part.encoder.inputs.showing(images, problem.data.preprocess)
-    return average_views(sweep.outputs(part.model, inputs, solution.delta), inputs.n_views).cpu()
+    return average_views(sweep.outputs(part.model, inputs, solution.delta), inputs.n_views, first).cpu()

@@ -65,6 +65,10 @@ class Judge:
         """Out-of-sample outputs t − e^loo of the samples (N, C), averaged over their views or the first so many."""
         return average_views(self.targets.to(e_loo) - e_loo, self.n_views, first)
 
+    def error(self, e_loo: Tensor, first: int | None = None) -> float:
+        """Share of wrong decisions by `outputs`."""
+        return error_rate(self.outputs(e_loo, first), self.labels, self.weights)
+
     def trial(self, e_loo: Tensor, mu: float, omega: float) -> Trial:
         """Judge one candidate."""
         if not bool(torch.isfinite(e_loo).all()):

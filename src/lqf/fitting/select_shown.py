@@ -2,7 +2,8 @@
 
 Crops in training make a model indifferent to how an image is framed. What its average over the same crops says about a
 new image may be better than what the centre and its mirror image say, or worse; outputs of models without a sample's
-fold tell. Every set of crops begins with the centre and its mirror image.
+fold tell. Views speak for an image where those trained on begin with them: the centre always, with its mirror image
+where no corners come between (five, ten).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.settings import NAMED_VIEWS, Settings, view_count
+from lqf.settings import NAMED_VIEWS, Settings, begins_with, check_shown, view_count
 
 Losses = Callable[[Tensor], Tensor]
 """Outputs (N, C) -> losses (N,), NaN where they are not known."""
@@ -47,6 +48,16 @@ def select_shown(rows: Tensor, views: str, settings: Settings, losses: Losses) -
     return Shown(best, candidates[best])
 
 
+def given_shown(views: str, settings: Settings) -> str | None:
+    """Where one model is named, the views of predictions that the settings name; None: all that were trained on.
+
+    LQFError where the ``views`` that were trained on do not begin with them.
+    """
+    asked = settings.predict_views
+    check_shown(views, asked)
+    return asked if asked in NAMED_VIEWS else None
+
+
 def averaged(rows: Tensor, views: str) -> Tensor:
     """(N, C) of (N, V, C), over the first views."""
     return rows[:, : view_count(views)].mean(1)
@@ -55,7 +66,7 @@ def averaged(rows: Tensor, views: str) -> Tensor:
 def _candidates(views: str, settings: Settings) -> tuple[str, ...]:
     """From the most views to the fewest: of equals the first is taken."""
     asked = settings.predict_views
-    if asked in NAMED_VIEWS and view_count(asked) <= view_count(views):
+    if asked in NAMED_VIEWS and begins_with(views, asked):
         return (asked,)
     if asked == "same" or view_count(views) < 3 or views in ("five", "ten"):
         return (views,)
