@@ -39,6 +39,8 @@ RATIOS = (0.3, 3.0, 30.0)
 """Strengths of the body with which the search begins, relative to the head's in units of their mean eigenvalues."""
 LEFT = 0.002
 """Share of the loss that it may cost to leave the first stages as they are."""
+REACH = 12.0
+"""Farthest that a line search looks from where it began: far beyond, kernels cannot be factorised any more."""
 STEPS = 40
 GONE = 60.0
 """log of the factor by which a strength is raised to stand for infinity."""
@@ -92,12 +94,14 @@ class StageChoice:
         return cls(**values | found | {"ridge": Ridge.from_dict(values["ridge"])})
 
     def entry(self, total_weight: float) -> dict[str, Any]:
-        """For the report: weight decay of every stage, and what one strength and the head alone come to."""
+        """For the report: weight decay of every stage, or of the body, and what less than that comes to."""
         decays = {name: mu / total_weight for name, mu in self.ridge.stages} or {"all": self.ridge.body / total_weight}
-        tried = {"head alone": self.head, "one for the body": self.one, "one per stage": self.stages}
+        tried = {"head alone": self.head, "one for the body": self.one}
+        if self.ridge.stages:
+            tried["one per stage"] = self.stages
         return {
             "what": "weight decay (stages)",
-            "kept": "one per stage",
+            "kept": [*tried][-1],
             "tried": {name: {"loo_error": f.error, "loss": f.loss} for name, f in tried.items()},
             "head": self.ridge.head / total_weight,
             "strengths": decays,
@@ -195,7 +199,8 @@ class _Search:
         x, total = begin.clone().requires_grad_(), float(self.weights.sum())
 
         def loss() -> Tensor:
-            scores = x[-1].exp() * logits(self._outputs(log_mu(x[:-1])))
+            near = begin + (x - begin).clamp(-REACH, REACH)
+            scores = near[-1].exp() * logits(self._outputs(log_mu(near[:-1])))
             fit = self.weights @ F.cross_entropy(scores, self.labels, reduction="none")
             return (fit + prior(x[:-1]) + 0.5 * (x - begin).square().sum() / BOUND**2) / total
 
@@ -208,7 +213,7 @@ class _Search:
             return value
 
         optimiser.step(closure)
-        return x.detach()[:-1]
+        return (begin + (x.detach() - begin).clamp(-REACH, REACH))[:-1]
 
 
 def _founds(values: dict[str, Any]) -> dict[str, Any]:

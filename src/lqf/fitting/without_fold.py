@@ -64,7 +64,7 @@ def nested_kernels(problem: TrainingProblem, most_samples: int, draws: int) -> N
     device = quadratic.targets.device
     folds = [posed_without(problem, (data.folds == k).to(device)) for k in range(int(data.folds.max()) + 1)]
     us = 2 * torch.randint(0, 2, (min(draws, c), c), generator=generator) - 1
-    us = (torch.eye(c) * c**0.5 if len(samples) * c <= gradients else us).to(quadratic.targets)
+    us = (torch.eye(c).double() * c**0.5 if len(samples) * c <= gradients else us).to(quadratic.targets)
     per_row, groups = len(folds) * len(us), stage_groups(quadratic.model.body)
     free = context.free_bytes() - 8 * len(folds) * len(groups) * len(rows) ** 2
     body = body_kernels(
