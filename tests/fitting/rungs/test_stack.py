@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from fits import CPU, SMALL, classifier, convnet, pictures
 from lqf.backbones import load_backbone
 from lqf.data import load_samples, open_images
-from lqf.evaluation.stacking import LEAST, shares, stack_coefficients
+from lqf.evaluation.calibration import calibrate
+from lqf.evaluation.stacking import LEAST, PRIOR, shares, stack_coefficients
 from lqf.fitting import Context, FittedModel, Stack, TrainingSet
 from lqf.fitting.rungs.finetuned import FINETUNED
 from lqf.fitting.rungs.heads import CROPS
@@ -150,3 +152,60 @@ def test_the_time_is_that_of_the_members_that_are_not_finished() -> None:
     attempts = {n: replace(a, to_finish=7.0) for n, a in there.attempts.items()}
     finished: Any = {CROPS: SimpleNamespace()}
     assert rung.seconds(replace(there, attempts=attempts, models=finished)) == pytest.approx(1.0 + 7.0)
+
+
+# --- the prior towards equal weights ----------------------------------------------------------------------------------
+
+
+def nested(n: int, seed: int = 0) -> tuple[list[Tensor], np.ndarray]:
+    """(n, 3) outputs of two models, of which the second knows nothing that the first does not know better."""
+    y, generator = np.arange(n) % 3, torch.Generator().manual_seed(seed)
+    one, two = torch.randn(2, n, 3, dtype=torch.float64, generator=generator)
+    truth = torch.nn.functional.one_hot(torch.tensor(y), 3).double()
+    return [1.5 * truth + one, 1.5 * truth + one + two], y
+
+
+def of_samples(found: Sequence[Tensor], y: np.ndarray) -> Ground:
+    """After attempts with these outputs, every sample counting once."""
+    images = open_images(load_samples(np.resize(X, (len(y), *X.shape[1:])), y), SMALL)
+    data = TrainingSet.of(images, SMALL, Context(Settings(dtype="float64"), CPU))
+    made = {n: Attempt(n, o, lambda: pytest.fail("finished"), {}) for n, o in zip(NAMES, found, strict=False)}
+    return Ground(data, load_backbone(convnet()), PACE, made, {}, NAMES[0])
+
+
+def brute_force(found: Sequence[Tensor], y: np.ndarray) -> np.ndarray:
+    """(K,) c_k/β_k of the minimum, by a search that knows the function alone."""
+    beta = [calibrate(o, torch.tensor(y)) for o in found]
+
+    def loss(u: np.ndarray) -> float:
+        f = sum(float(uk) * b * o for uk, b, o in zip(u, beta, found, strict=True))
+        entropy = torch.nn.functional.cross_entropy(f, torch.tensor(y), reduction="sum")
+        return float(entropy) + 0.5 * PRIOR * float(((u - 1 / len(u)) ** 2).sum())
+
+    best = minimize(loss, np.full(len(found), 0.5), method="Nelder-Mead", bounds=[(0, None)] * len(found))
+    assert best.success
+    return np.array(best.x)
+
+
+def own_units(found: Sequence[Tensor], y: np.ndarray) -> np.ndarray:
+    """Weights of the rung's stack in units of each model's own temperature, adding up to 1."""
+    weights = StackRung().attempt(of_samples(found, y)).about["weights"]
+    beta = [calibrate(o, torch.tensor(y)) for o in found]
+    units = np.array([w / b for w, b in zip(weights.values(), beta, strict=True)])
+    return units / units.sum()
+
+
+@pytest.mark.parametrize("n", [9, 30, 300])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_weights_are_those_of_a_search_by_brute_force(n: int, seed: int) -> None:
+    found, y = nested(n, seed)
+    expected = brute_force(found, y)
+    np.testing.assert_allclose(own_units(found, y), expected / expected.sum(), atol=4e-3)
+
+
+def test_few_samples_leave_the_weights_equal_and_many_give_them_to_the_better_model() -> None:
+    few, more = (float(own_units(*nested(n))[0]) for n in (9, 90))
+    assert abs(few - 0.5) < 0.1
+    assert more > 0.9
+    with pytest.raises(NotNow, match=r"would be one model alone \(head, 8 views\)"):
+        StackRung().attempt(of_samples(*nested(1500)))
