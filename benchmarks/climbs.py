@@ -31,6 +31,7 @@ from lqf.evaluation.metrics import standard_error
 from lqf.fitting import FittedModel, Stack, ladder
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
+from lqf.fitting.rungs.plan import Plan, make_plan
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
 from lqf.fitting.rungs.stack import STACK, StackRung
 from lqf.fitting.stack import Model
@@ -41,6 +42,11 @@ from lqf.utils.progress import terminal_progress
 
 BEST_ONLY = (LQF_CROPS, MOVED)
 """Rungs that the effort standard does not have."""
+NAMES = (
+    *("backbone", "weights", "size", "limit_per_class", "device", "seed", "pooling", "views", "strengths", "head"),
+    *("effort", "time_limit"),
+)
+"""Settings."""
 Row = dict[str, Any]
 
 
@@ -58,7 +64,9 @@ def options() -> Options:
     """The command line."""
     out = Options(__doc__, "DATA --size 32 --limit-per-class 8 --effort best --time-limit 60")
     out.add_data("+")
-    out.add_settings("backbone", "weights", "size", "limit_per_class", "device", "seed", effort="best", time_limit="1h")
+    out.add_settings(*NAMES[:-2], effort="best", time_limit="1h")
+    out.add_argument("--only", nargs="+", metavar="RUNG", help="rungs to try; default: all of the effort")
+    out.add_argument("--name", default="", help="of these settings, for the name of the JSON")
     out.add_argument("--memory", type=float, help="share of the GPU's memory to use, beside other processes")
     out.add_argument("--outputs", type=Path, help="folder for the outputs of every rung, out of sample and in test")
     return out
@@ -66,11 +74,16 @@ def options() -> Options:
 
 def climbed(train: Path, args: argparse.Namespace) -> tuple[Watched, Model, float]:
     """After `lqf fit`."""
-    names = ("backbone", "weights", "size", "limit_per_class", "device", "seed", "effort", "time_limit")
     began = time.perf_counter()
     ladder._Climb = Watched  # type: ignore[misc]
-    fitted = LQFClassifier(**{n: getattr(args, n) for n in names}).fit(train, progress=terminal_progress()).fitted_
+    if args.only:
+        ladder.make_plan = lambda ground: _only(args.only, make_plan(ground))
+    fitted = LQFClassifier(**{n: getattr(args, n) for n in NAMES}).fit(train, progress=terminal_progress()).fitted_
     return Watched.seen.pop(), fitted, time.perf_counter() - began
+
+
+def _only(names: list[str], plan: Plan) -> Plan:
+    return replace(plan, rungs=tuple(r for r in plan.rungs if r.name in names))
 
 
 class Tested:
@@ -201,7 +214,8 @@ def main() -> None:
     if args.memory and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(args.memory)
     for data in args.data:
-        name = f"climbs-{data.name}-{args.backbone.replace(':', '-')}-{resolve_device(args.device).type}"
+        parts = ("climbs", data.name, args.name, args.backbone.replace(":", "-"), resolve_device(args.device).type)
+        name = "-".join(filter(None, parts))
         out.mkdir(parents=True, exist_ok=True)
         try:
             (out / f"{name}.taken").touch(exist_ok=False)
