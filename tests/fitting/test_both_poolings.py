@@ -23,6 +23,7 @@ from lqf.linear import head_products
 from lqf.linear.inputs import average_views
 from lqf.linear.model import with_one
 from lqf.settings import Settings
+from two_kinds import TwoKinds
 
 X, Y = pictures(24, side=12)
 NEW = pictures(5, side=12, seed=7)[0]
@@ -218,3 +219,86 @@ def test_the_network_is_solved_for_under_both_as_by_iteration() -> None:
     np.testing.assert_allclose(pcg.decision_function(NEW), dense.decision_function(NEW), rtol=1e-6, atol=1e-6)
     head = classifier(solver="head", **{**options, "body_weight_decay": "auto"}).fit(X, Y)
     assert not np.allclose(head.decision_function(NEW), dense.decision_function(NEW), atol=1e-2)
+
+
+STAGES: dict[str, Any] = {"strengths": "stages"}
+"""Strengths that are chosen, one for every stage."""
+
+
+def striped(n: int = 24, seed: int = 0) -> np.ndarray:
+    """Noise, a little brighter at the top, in the middle or at the bottom: nothing that a mean of features shows."""
+    x = np.random.default_rng(seed).integers(0, 200, (n, 12, 12, 3))
+    for i in range(n):
+        x[i, 4 * (i % 3) : 4 * (i % 3) + 4] += 25
+    return x.astype(np.uint8)
+
+
+STRIPED, NEW_STRIPED = striped(), striped(5, seed=7)
+
+
+def under_both(**params: Any) -> LQFClassifier:
+    options = {"backbone": convnet(), "size": 8, "pooling": "both", "pool_channels": 3, "views": "none", **params}
+    return classifier(**options).fit(STRIPED, Y)
+
+
+def by_hand(model: LQFClassifier, stages: tuple[str, ...] = ("",)) -> TwoKinds:
+    return TwoKinds(model, load_backbone(convnet()), STRIPED, Y, stages)
+
+
+@pytest.mark.parametrize(
+    ("params", "stages"),
+    [
+        (FIXED, ("",)),
+        ({**FIXED, "views": "flip"}, ("",)),
+        ({**FIXED, "linearize": "deep"}, ("deep.",)),
+        (STAGES, ("",)),
+        ({**STAGES, "views": "flip"}, ("",)),
+        ({**STAGES, "linearize": "bn"}, ("bn.", "deep.")),
+    ],
+    ids=["one strength", "views", "a part", "a strength per stage", "per stage, views", "per stage, a part"],
+)
+def test_the_network_acts_through_the_average_alone(params: dict[str, Any], stages: tuple[str, ...]) -> None:
+    """f = V_a z̃_a + V_b z_b + W̄ J_a δ: outputs and leave-one-out by dense matrices."""
+    model = under_both(**params)
+    expected = by_hand(model, stages)
+    outputs = model.decision_function(NEW_STRIPED)
+    np.testing.assert_allclose(outputs, expected.outputs(NEW_STRIPED), rtol=1e-8, atol=1e-8)
+    loo = model.leave_one_out()
+    assert loo.level == "exact"
+    torch.testing.assert_close(loo.outputs[:6], expected.left_out(6), rtol=1e-8, atol=1e-8)
+    assert model.report_["unknowns"] == len(expected.solution())
+
+
+def test_a_strength_per_stage_differs_from_stage_to_stage() -> None:
+    model = under_both(**STAGES)
+    stages = model.report_["ridge"]["stages"]
+    assert list(stages) == ["conv", "bn", "deep"]
+    assert len({round(mu, 6) for mu in stages.values()}) == 3
+    (entry,) = [c for c in model.report_["choices"] if c["what"] == "weight decay (stages)"]
+    assert entry["strengths"] == {name: mu / len(X) for name, mu in stages.items()}
+
+
+def test_the_point_is_the_head_of_the_average_with_its_own_strength() -> None:
+    model = under_both(**STAGES)
+    average = HeadFit.of(Encoder(training(STRIPED), load_backbone(convnet())), "avg", by_hand(model).features[:, :C])
+    assert model.report_["point_ridge"] == pytest.approx(average.choice.mu, rel=1e-9)
+    assert model.report_["point_ridge"] != pytest.approx(model.report_["ridge"]["head"], rel=1e-3)
+    expected = by_hand(model).heads.mean(0)[:, :-1]
+    torch.testing.assert_close(model.fitted_.point[:, :C], expected, rtol=1e-9, atol=1e-9)
+    assert not model.fitted_.point[:, C:].any()  # the bilinear features stay as they are
+
+
+@pytest.mark.parametrize("views", ["none", "flip"])
+def test_strengths_per_stage_are_solved_for_as_by_iteration(views: str) -> None:
+    dense = under_both(views=views, **STAGES)
+    pcg = under_both(views=views, solver="pcg", tol=1e-9, max_passes=500, loo="none", **STAGES)
+    assert pcg.report_["converged"]
+    assert pcg.report_["ridge"]["stages"] == pytest.approx(dense.report_["ridge"]["stages"], rel=1e-9)
+    outputs = dense.decision_function(NEW_STRIPED)
+    np.testing.assert_allclose(pcg.decision_function(NEW_STRIPED), outputs, rtol=1e-6, atol=1e-6)
+
+
+def test_a_model_is_analysed_around_the_same_point() -> None:
+    model = under_both(**STAGES)
+    found = model.analyse(STRIPED, Y).leave_one_out()
+    torch.testing.assert_close(found.outputs, model.leave_one_out().outputs, rtol=1e-7, atol=1e-7)

@@ -130,6 +130,16 @@ def test_one_strength_is_the_best_of_the_minima_from_several_starts(choice: Stag
     assert all(choice.one.loss < loss_at(MIXED, [head, body, body, body]) for head, body in starts)
 
 
+def test_of_several_starts_the_best_end_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, ends = kernels(1.2, None, 0.0), []
+    for ratio in RATIOS:
+        monkeypatch.setattr("lqf.fitting.select_stages.RATIOS", (ratio,))
+        ends.append(chosen(made, by_stage=False).one)
+    monkeypatch.undo()
+    assert chosen(made, by_stage=False).one == min(ends, key=lambda found: found.loss)
+    assert max(found.loss for found in ends) > 1.02 * min(found.loss for found in ends)
+
+
 @pytest.mark.parametrize("signals", [(0.0, 0.7, 0.3), (0.5, None, 0.0), (0.3, 0.3, 0.3)])
 def test_a_strength_for_each_stage_is_no_worse_than_one_and_one_no_worse_than_the_head(signals: Any) -> None:
     found = chosen(kernels(*signals))

@@ -29,6 +29,7 @@ from lqf.linear import head_products
 from lqf.linear.linearize import linearized_body
 from lqf.settings import Settings
 from token_networks import LIBRARY, SIDE, WIDTH, made, own, transformer
+from two_kinds import TwoKinds
 
 X, Y = pictures(24, side=14)
 NEW = pictures(5, side=14, seed=7)[0]
@@ -289,6 +290,20 @@ def test_dense_and_pcg_agree(pooling: str, linearize: str) -> None:
     np.testing.assert_allclose(pcg.decision_function(NEW), dense.decision_function(NEW), rtol=1e-6, atol=1e-6)
     head = fitted(solver="head", **{**options, "body_weight_decay": "auto"})
     assert not np.allclose(head.decision_function(NEW), dense.decision_function(NEW), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"weight_decay": 0.1, "body_weight_decay": 3.0}, {"strengths": "stages"}],
+    ids=["one strength", "one per stage"],
+)
+def test_the_network_acts_through_its_own_features_alone(params: dict[str, Any]) -> None:
+    """f = V_a z̃_a + V_b z_b + W̄ J_a δ: outputs and leave-one-out by dense matrices."""
+    model = fitted(pooling="both", **params)
+    assert bool(model.fitted_.report.ridge.stages) == ("strengths" in params)
+    expected = TwoKinds(model, own(), X, Y)
+    np.testing.assert_allclose(model.decision_function(NEW), expected.outputs(NEW), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(model.leave_one_out().outputs[:6], expected.left_out(6), rtol=1e-8, atol=1e-8)
 
 
 def test_the_network_is_linearised_under_its_own_features() -> None:

@@ -190,6 +190,9 @@ def with_strengths(problem: TrainingProblem, fixed: Ridge | Strengths | None = N
         if plan.solver != "dense":
             return problem
         fixed = stages.ridge
+    elif fixed is not None and fixed.stages:  # these count in the kernels by their strengths
+        relative = fixed if isinstance(fixed, Ridge) else Ridge(1.0, 1.0, fixed.stages)
+        problem = replace(problem, quadratic=problem.quadratic.with_ridge(relative))
     with context.timed("kernel"):
         kernels = planned_kernels(problem, plan)
     with context.timed("weight decay"):
@@ -197,6 +200,8 @@ def with_strengths(problem: TrainingProblem, fixed: Ridge | Strengths | None = N
             fixed = fixed.at(problem.head.scale, kernels.unit, context.settings, data.total_weight)
         choice = choose(problem, kernels, fixed)
     ridge = Ridge.from_dict(context.world.first(choice.ridge.to_dict))
+    if fixed is not None:
+        ridge = replace(ridge, stages=fixed.stages)
     return replace(problem, quadratic=problem.quadratic.with_ridge(ridge), kernels=kernels, choice=choice)
 
 
@@ -237,7 +242,9 @@ def loo_bias(problem: TrainingProblem, first: int | None = None) -> float | None
     other = blind_point(problem.point, head.acting.head, head.point_ridge, problem.data.folds)
     if other is None:
         return None
+    ridge = replace(choice.ridge, stages=problem.ridge.stages)
     blind = outlined(head, other)
+    blind = replace(blind, quadratic=blind.quadratic.with_ridge(ridge))
     kernels = planned_kernels(blind, problem.plan)
     judge = problem.data.judge.of(kernels.samples)
-    return judge.error(choose(blind, kernels, choice.ridge).e_loo, first) - judge.error(choice.e_loo, first)
+    return judge.error(choose(blind, kernels, ridge).e_loo, first) - judge.error(choice.e_loo, first)
