@@ -8,9 +8,12 @@ import pytest
 
 from cli.conftest import TINY
 from faults import ctrl_c
+from lqf.cli.fit import _choices, _rungs
 from lqf.fitting.rungs.linear import LinearRung
 from lqf.fitting.rungs.pace import Pace
+from lqf.utils.text import WIDTH
 from processes import python
+from stacks import kept_head, left_out, rung
 
 CLIMB = [*TINY, "--linearize", "final", "--pooling", "avg"]
 
@@ -152,3 +155,16 @@ def test_a_limit_counts_from_the_call_where_the_process_is_older(lqf, photos, mo
     called = lqf("fit", photos / "train", "-o", "run", *CLIMB, "--time-limit", "60s", "--json")
     assert called.code == 0, called.err
     assert called.json["images_given"] is None
+
+
+def test_long_lines_of_the_summary_are_wrapped():
+    tried = {n: {"loo_error": 0.333, "loss": 0.5} for n in ("head alone", "one for the body", "one per stage")}
+    stages = {"what": "weight decay (stages)", "kept": "one per stage", "tried": tried}
+    reason = "the network cannot be fine-tuned: its loss falls at no learning rate that was tried"
+    given_up = rung("fine-tuned", None, None, kept=False, why=reason)
+    shown = [*_choices([stages]), *_rungs([*kept_head(), given_up, left_out("LQF, moved", "of time " * 12)])]
+    lines = "\n".join(shown).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    text = " ".join(" ".join(lines).split())
+    for said in (reason, "one per stage 33.3%; kept one per stage", "not tried: needs about 4 min"):
+        assert said in text

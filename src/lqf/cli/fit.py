@@ -217,7 +217,8 @@ def _rungs(rungs: list[dict[str, Any]]) -> list[str]:
         if rung["error"] is None and rung["seconds"] is not None and rung["kept"]:
             out.append(f"  {name}{'–':>8}{'–':>15}{'':>16}{rough_duration(rung['seconds']):>8}  kept")
         elif rung["error"] is None:
-            out.append(f"  {name}  not tried: {rung['why']}" if rung["seconds"] is None else f"  {name}  {rung['why']}")
+            why = f"not tried: {rung['why']}" if rung["seconds"] is None else rung["why"]
+            out.append(_wrapped(f"{name}  {why}", width + 4))
         else:
             gain = "" if rung["gain"] is None else f"{rung['gain']:+.3f} ± {rung['gain_standard_error']:.3f}"
             took, kept = rough_duration(rung["seconds"]), "  kept" if rung["kept"] else ""
@@ -256,7 +257,12 @@ def _without(command: str) -> str:
 
 def _choices(choices: list[dict[str, Any]]) -> list[str]:
     """One line per automatic choice: what was tried, with its leave-one-out error, and what was kept."""
-    return ["\nChosen out of sample:", *(f"  {_choice_line(c)}" for c in choices)] if choices else []
+    return ["\nChosen out of sample:", *(_wrapped(_choice_line(c), 4) for c in choices)] if choices else []
+
+
+def _wrapped(line: str, further: int) -> str:
+    """A line that begins after two spaces; where it goes on, after more."""
+    return textwrap.fill(line, WIDTH, initial_indent="  ", subsequent_indent=" " * further)
 
 
 def _choice_line(choice: dict[str, Any]) -> str:
