@@ -104,7 +104,8 @@ class KernelRidge:
         e = self._root * e.to(self.q)
         out = torch.empty_like(e)
         for rows in self._blocks:
-            out[rows] = torch.linalg.solve(self.left_out_block(rows, mu), e[rows])
+            block = self.left_out_block(rows, mu)
+            out[rows] = e[rows] / block if rows.shape[1] == 1 else torch.linalg.solve(block, e[rows])
         return out / self._root
 
     def left_out_block(self, rows: Tensor, mu: float) -> Tensor:

@@ -198,8 +198,8 @@ class Inputs:
         is free; on a GPU, whose memory the passes need, a quarter).
 
         Where they do not fit on a GPU, the prefix is computed again: copying its activations there for every pass takes
-        longer than that. Rows are looked up by their number over all images, so those of all images this process has are kept. ``known``:
-        the same images in the first of these views, whose activations are taken over.
+        longer than that. Rows are looked up by their number over all images, so those of all images this process has
+        are kept. ``known``: the same images in the first of these views, whose activations are taken over.
         """
         if self.prefix is None:
             return False
