@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor
 from dense import ridge_regression
 from lqf.evaluation.calibration import fit_temperature, log_loss
 from lqf.fitting.select_ridge import Judge
-from lqf.fitting.select_stages import BOUND, LEFT, RATIOS, REACH, SPREAD, StageChoice, choose_stages
+from lqf.fitting.select_stages import BOUND, LEFT, RATIOS, REACH, SPREAD, StageChoice, _Search, choose_stages
 from lqf.kernels.nested import NestedKernels
 from lqf.linear.ridge import Ridge
 from lqf.linear.stages import REST
@@ -41,7 +42,7 @@ def kernels(*signals: float | None, head: float = 0.4, names: Any = None, n_view
     z = features(5, head, 0, y)
     nothing = torch.zeros(len(y), 8, dtype=torch.float64)
     stages = [nothing if s is None else features(8, s, 1 + i, y) for i, s in enumerate(signals)]
-    body = torch.stack([j @ j.T for j in stages]).expand(FOLDS, -1, -1, -1)
+    body = torch.stack([j @ j.T for j in stages]).repeat(FOLDS, 1, 1, 1)
     names = NAMES[: len(signals)] if names is None else names
     rows, weights = FOLD.repeat_interleave(n_views), torch.linspace(0.5, 1.5, len(y)).double() / n_views
     return NestedKernels(z @ z.T, body, encode(y, C, ALPHA) - centre(C, ALPHA), weights, rows, torch.arange(N), names)
@@ -237,14 +238,26 @@ def test_one_strength_has_no_stages(made: NestedKernels) -> None:
 
 def test_the_prior_pulls_a_stage_that_cannot_matter_towards_the_others() -> None:
     """To where its two priors balance, (θ − θ̄)/σ² + (θ − begin)/BOUND² = 0: nothing else acts on it."""
-    found = chosen(kernels(0.0, None, 0.5))
-    theta, begin = found.stages.log_mu[1:], found.one.log_mu[2]
+    made = kernels(0.0, None, 0.5)
+    found = chosen(made)
+    theta, search = found.stages.log_mu[1:], _Search(made, judge())
+    begins = [found.one.log_mu[2], *(float(search.alike(HEAD, ratio)[2]) for ratio in RATIOS)]
     mean = sum(theta) / 3
     weights = 1 / SPREAD**2, 1 / BOUND**2
-    expected = (weights[0] * mean + weights[1] * begin) / sum(weights)
+    expected = [(weights[0] * mean + weights[1] * begin) / sum(weights) for begin in begins]
     assert max(theta) - min(theta) > 1.0
-    assert abs(mean - begin) > 0.5
-    assert theta[1] == pytest.approx(expected, abs=0.02)
+    assert min(abs(theta[1] - e) for e in expected) < 0.02 < min(abs(a - b) for a, b in pairwise(expected))
+
+
+def test_stages_are_found_where_one_strength_for_all_is_best_off() -> None:
+    """A loud stage that misleads hides a good one: with one strength the body is best left alone."""
+    made = kernels(0.0, 0.8)
+    made.body[:, 0] *= 1e4
+    found, search = chosen(made), _Search(made, judge())
+    at_head = search.tensor([found.one.log_mu[0], 99.0, 99.0])
+    assert found.one.loss == pytest.approx(search.at(at_head).loss, rel=1e-2)
+    assert found.stages.loss < 0.9 * found.one.loss
+    assert found.stages.log_mu[2] < found.stages.log_mu[1] - 3.0
 
 
 def test_a_line_search_does_not_go_where_kernels_cannot_be_factorised() -> None:

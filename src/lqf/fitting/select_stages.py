@@ -6,7 +6,9 @@ With θ = log μ of head and stages and f(θ) the outputs of every sample by the
     min over θ, β:   Σ_i s_i CE(softmax β f_i(θ), y_i) + (1/2σ²) Σ_s (θ_s − θ̄)²,
 
 the cross-entropy at the best temperature and a prior towards equal strengths, σ = `SPREAD`. One strength for the whole
-body comes first, then one for each stage from there on. Gradients are automatic; all is small and in float64.
+body comes first, then one for each stage: from there on, and also from strengths with which all stages count alike.
+Where the best single strength is so high that the body does not change, no stage has a slope to follow from there.
+Gradients are automatic; all is small and in float64.
 
 Early stages often want no change at all. Those that can be left out without raising the loss by more than `LEFT` of it
 are not linearised: what they make of an image is computed once.
@@ -122,7 +124,7 @@ def choose_stages(kernels: NestedKernels, judge: Judge, head_ridge: float, *, by
     alone = search.at(search.log_mu(head_ridge, torch.inf))
     starts = [search.one(search.log_mu(head_ridge, ratio)) for ratio in RATIOS]
     one = min(starts, key=lambda found: found.loss)
-    stages = search.each(search.tensor(one.log_mu)) if by_stage and len(kernels.stages) > 1 else one
+    stages = search.each(one, head_ridge) if by_stage and len(kernels.stages) > 1 else one
     first = search.first_stage(stages)
     mus = [math.exp(x) for x in stages.log_mu]
     middle = math.exp(sum(stages.log_mu[1:]) / len(stages.log_mu[1:]))
@@ -147,6 +149,11 @@ class _Search:
         body = head * min(ratio, torch.e**GONE) * float(unit.clamp_min(1e-300))
         return self.tensor((head, *[body] * (len(self.units) - 1))).log()
 
+    def alike(self, head: float, ratio: float) -> Tensor:
+        """Strengths with which all stages count alike, each ``ratio`` times the head's in units of the eigenvalues."""
+        units = self.units.clamp_min(1e-12 * float(self.units.max()))
+        return torch.cat([units.new_ones(1), ratio * units[1:] / units[0]]).log() + math.log(head)
+
     def tensor(self, values: Sequence[float]) -> Tensor:
         """In float64, where the kernels are."""
         return torch.tensor(values, dtype=torch.float64, device=self.units.device)
@@ -170,13 +177,16 @@ class _Search:
 
         return self.at(spread(self._minimised(start[:2], spread)))
 
-    def each(self, start: Tensor) -> Found:
-        """The best strengths of the head and of every stage."""
+    def each(self, one: Found, head_ridge: float) -> Found:
+        """The best strengths of the head and of every stage, from several starts."""
 
         def prior(x: Tensor) -> Tensor:
             return 0.5 * (x[1:] - x[1:].mean()).square().sum() / SPREAD**2
 
-        return self.at(self._minimised(start, lambda x: x, prior))
+        starts = [self.tensor(one.log_mu), *(self.alike(head_ridge, ratio) for ratio in RATIOS)]
+        found = [self.at(self._minimised(start, lambda x: x, prior)) for start in starts]
+        total = float(self.weights.sum())
+        return min(found, key=lambda f: total * f.loss + float(prior(self.tensor(f.log_mu))))
 
     def first_stage(self, found: Found) -> str:
         """Name of the first stage that cannot be left as it is."""
