@@ -76,8 +76,7 @@ def climbed(train: Path, args: argparse.Namespace) -> tuple[Watched, Model, floa
     """After `lqf fit`."""
     began = time.perf_counter()
     ladder._Climb = Watched  # type: ignore[misc]
-    if args.only:
-        ladder.make_plan = lambda ground: _only(args.only, make_plan(ground))
+    ladder.make_plan = (lambda ground: _only(args.only, make_plan(ground))) if args.only else make_plan
     fitted = LQFClassifier(**{n: getattr(args, n) for n in NAMES}).fit(train, progress=terminal_progress()).fitted_
     return Watched.seen.pop(), fitted, time.perf_counter() - began
 
@@ -159,18 +158,20 @@ def measured(data: Path, args: argparse.Namespace) -> Row:
             known = dict(tested.known)
             if stack is not None:
                 known[STACK] = tested.stack(stack, list(some.attempts.values()))
+            judged = stack if stack is not None and name == STACK else some.attempts[name]
             efforts[effort] = {
                 "kept": name,
                 "test_error": error_rate(known[name], labels),
-                "out_of_sample_error": climb._score((stack if name == STACK else some.attempts[name]).outputs)[0],  # type: ignore[union-attr]
+                "out_of_sample_error": climb._score(judged.outputs)[0],
                 "stack": None if stack is None else stack.about["members"],
                 "stack_test_error": None if stack is None else error_rate(known[STACK], labels),
             }
+            chosen = {"out of sample/kept": judged.outputs.float(), "test/kept": known[name].float().cpu()}
     if args.outputs:
         args.outputs.mkdir(parents=True, exist_ok=True)
         kept_outputs = {f"out of sample/{n}": a.outputs.float() for n, a in attempts.items()}
         kept_outputs |= {f"test/{n}": f.float().cpu() for n, f in tested.known.items()}
-        kept_outputs |= {"labels": ground.data.labels, "test labels": labels}
+        kept_outputs |= {**chosen, "labels": ground.data.labels, "test labels": labels}
         save_file({n: t.contiguous() for n, t in kept_outputs.items()}, args.outputs / f"{data.name}.safetensors")
     report = fitted.report.to_dict()
     rungs = [rung | _tested(tested, rung["name"], labels) for rung in report["rungs"] if rung["name"] != STACK]

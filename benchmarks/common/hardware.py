@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ _MEAN = re.compile(r'\{\s+"mean": (\S+),\s+"standard_error": (\S+)\s+\}')
 def hardware(device: torch.device) -> dict[str, Any]:
     """Processor or accelerator, cores, versions, date and command (without where it wrote)."""
     words = sys.argv[1:]
-    if "--out" in words:
-        at = words.index("--out")
-        words = words[:at] + words[at + 2 :]
-    command = " ".join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
+    for option in ("--out", "--outputs"):
+        if option in words:
+            at = words.index(option)
+            words = words[:at] + words[at + 2 :]
+    command = shlex.join(["python", "benchmarks/" + Path(sys.argv[0]).name, *words])
     return machine(device) | {"command": command}
 
 

@@ -270,7 +270,7 @@ def _choice_line(choice: dict[str, Any]) -> str:
     if isinstance(tried, dict):
         shown = ", ".join(f"{name} {percent(t['loo_error'])}" for name, t in tried.items())
         why = f" ({choice['why']})" if choice.get("why") else ""
-        return f"{choice['what']}: {shown}; kept {kept}{why}"
+        return f"{choice['what']}: {shown}; kept {kept}{why}{_more(choice)}"
     decays, errors = [t["weight_decay"] for t in tried], [t["loo_error"] for t in tried]
     ends = f"{choice['what']}: {min(decays):.2g}–{max(decays):.2g}"
     at_end = f" ({choice['at_end']})" if choice.get("at_end") else ""
@@ -279,6 +279,13 @@ def _choice_line(choice: dict[str, Any]) -> str:
         return line
     at = percent(errors[decays.index(kept)])
     return f"{ends}: {100 * min(errors):.1f}–{percent(max(errors))}; kept {kept:.2g}{at_end}, {at}"
+
+
+def _more(choice: dict[str, Any]) -> str:
+    """How much the second of two poolings counts; from which stage on a network is linearised."""
+    share, first = choice.get("share"), choice.get("first", "all")
+    counts = "" if share is None else f", the second {share:g} times the first"
+    return counts + ("" if first == "all" else f", linearised from {first} on")
 
 
 def _solver(result: dict[str, Any]) -> str:
