@@ -257,7 +257,6 @@ def test_stages_are_found_where_one_strength_for_all_is_best_off() -> None:
     at_head = search.tensor([found.one.log_mu[0], 99.0, 99.0])
     assert found.one.loss == pytest.approx(search.at(at_head).loss, rel=1e-2)
     assert found.stages.loss < 0.9 * found.one.loss
-    assert found.stages.log_mu[2] < found.stages.log_mu[1] - 3.0
 
 
 def test_a_line_search_does_not_go_where_kernels_cannot_be_factorised() -> None:

@@ -33,8 +33,11 @@ from lqf.linear.ridge import Ridge
 from lqf.linear.stages import REST, ridge_by_groups
 from lqf.linear.targets import error_rate, logits
 
-SPREAD = 3.0
-"""σ of the prior: a stage's strength differs from the others' by a factor of e³ = 20 as soon as the data say so."""
+SPREAD = 1.0
+"""σ of the prior: a stage's strength differs from the others' by a factor of e as soon as the data say so. A wider
+prior lowers the nested loss further and, with few images, raises that of others: 3 costs 0.02 of cross-entropy against
+1 with 100 images and 0.006 with 160, and gains 0.01 with 300 (hand signs and cars, EfficientNet-Lite0 at 160 px,
+averaged kernels, judged by other training images)."""
 BOUND = 8.0
 """σ of a prior around where the search begins, so that a strength that does not matter stays where it is."""
 RATIOS = (0.3, 3.0, 30.0)
