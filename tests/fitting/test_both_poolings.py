@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fits import CPU, FIXED, SMALL, classifier, convnet, pictures
+from given_kernels import given_kernels
 from lqf import LQFClassifier
 from lqf.backbones import load_backbone
 from lqf.backbones.both_pool import BothPool
@@ -68,14 +68,7 @@ def test_features_are_both_kinds_the_bilinear_ones_counting_so_many_times(views:
 
 @pytest.mark.parametrize("views", ["none", "flip"])
 def test_kernels_that_are_given_are_those_of_the_features(views: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, tuple[Tensor, Tensor | None]] = {}
-    plain = HeadFit.of.__func__  # type: ignore[attr-defined]
-
-    def of(cls: type, encoder: Encoder, pooling: str, z: Tensor, *args: Any, gram: Tensor | None = None) -> HeadFit:
-        seen[pooling] = z, gram
-        return plain(cls, encoder, pooling, z, *args, gram=gram)
-
-    monkeypatch.setattr(HeadFit, "of", classmethod(of))
+    seen = given_kernels(monkeypatch)
     heads(views)
     assert list(seen) == ["avg", "bilinear", "both"]
     for z, gram in seen.values():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fits import CPU, FIXED, classifier, pictures
+from given_kernels import given_kernels
 from launches import torchrun
 from lqf import LQFClassifier
 from lqf.backbones import Backbone, load_backbone
@@ -132,14 +133,7 @@ def test_merged_layers_as_on_a_gpu_make_the_same_heads(pool: dict[str, Any], mon
 
 @pytest.mark.parametrize("views", ["none", "flip"])
 def test_kernels_that_are_given_are_those_of_the_features(views: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, tuple[Tensor, Tensor | None]] = {}
-    plain = HeadFit.of.__func__  # type: ignore[attr-defined]
-
-    def of(cls: type, encoder: Encoder, pooling: str, z: Tensor, *args: Any, gram: Tensor | None = None) -> HeadFit:
-        seen[pooling] = z, gram
-        return plain(cls, encoder, pooling, z, *args, gram=gram)
-
-    monkeypatch.setattr(HeadFit, "of", classmethod(of))
+    seen = given_kernels(monkeypatch)
     heads(views=views)
     assert tuple(seen) == EVERY
     for z, gram in seen.values():

@@ -14,6 +14,8 @@ from lqf import LQFClassifier
 from lqf.backbones import load_backbone
 from lqf.fitting import FittedModel, Model, ladder
 from lqf.fitting.assemble import assemble_head
+from lqf.fitting.rungs.finetuned import FineTunedRung
+from lqf.fitting.rungs.rung import NotNow
 from lqf.fitting.select_pooling import candidate_heads
 from lqf.fitting.select_views import in_views
 from lqf.reports import report
@@ -107,7 +109,7 @@ def test_training_and_test_images_are_compared_by_the_same_features(
 
 def test_a_climb_with_a_weight_decay_for_every_stage_draws_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lqf.evaluation.paired.LEAST_GAIN", -10.0)  # all are kept
-    monkeypatch.setattr("lqf.fitting.ladder.FineTunedRung.attempt", lambda *_: (_ for _ in ()).throw(ladder.NotNow("")))
+    monkeypatch.setattr(FineTunedRung, "attempt", lambda *_: (_ for _ in ()).throw(NotNow("")))
     kept: dict[str, Model] = {}
     x, y = pictures(24)
     auto = classifier(backbone=convnet(), size=8, views="none", solver="auto", effort="standard", pooling="avg")

@@ -196,14 +196,9 @@ def _model(result: dict[str, Any]) -> str:
         return ""
     if "members" in kept[-1]:
         return ", ".join(f"{name} ({share:.0%})" for name, share in kept[-1]["members"].items())
-    pooling = {
-        "avg": "average pooling",
-        "bilinear": "bilinear pooling",
-        "both": "average and bilinear pooling",
-        "mean": "mean of the tokens",
-        "own and mean": "own features and mean of the tokens",
-    }
-    return ", ".join([kept[-1]["name"], pooling.get(kept[-1]["pooling"], f"{kept[-1]['pooling']} pooling")])
+    from lqf.reports.rungs import POOLINGS
+
+    return ", ".join([kept[-1]["name"], POOLINGS.get(kept[-1]["pooling"], f"{kept[-1]['pooling']} pooling")])
 
 
 def _rungs(rungs: list[dict[str, Any]]) -> list[str]:

@@ -124,7 +124,7 @@ def _report(
         level=solution.level,
         ridge=ridge,
         weight_decay=ridge.head / total,
-        body_weight_decay=None if solution.solver == "head" else ridge.body / total,
+        body_weight_decay=None if solution.solver in ("head", FINETUNING) else ridge.body / total,
         relative_residual=proof.relative_residual,
         passes=proof.passes,
         converged=proof.converged,

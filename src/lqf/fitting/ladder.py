@@ -25,15 +25,14 @@ from lqf.evaluation.paired import Gain
 from lqf.fitting.checkpoint import read_state
 from lqf.fitting.context import Context
 from lqf.fitting.report import last_kept
-from lqf.fitting.rungs.finetuned import FINETUNED, FineTunedRung
-from lqf.fitting.rungs.heads import HEAD, HeadRung
+from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.heads import HEAD
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
 from lqf.fitting.rungs.pace import WORK, Pace
 from lqf.fitting.rungs.plan import Plan, make_plan
-from lqf.fitting.rungs.rung import Attempt, Ground, NotNow, Rung
+from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow, Rung
 from lqf.fitting.rungs.stack import STACK
-from lqf.fitting.select_shown import Shown
 from lqf.fitting.stack import Model, Stack
 from lqf.fitting.training_set import TrainingSet
 from lqf.fitting.whole_choice import choice_outputs
@@ -237,12 +236,7 @@ class _Climb:
             return
         ahead = {r.name for r in self.plan.rungs if r.name not in earlier.tried}
         if rung.effort == "quick" or ahead & STANDING_ON_LQF:
-            if isinstance(rung, HeadRung):
-                rung = replace(rung, fixed=tried.about["pooling"])
-            if isinstance(rung, FineTunedRung):
-                attempt = rung.known(self.ground, Shown(tried.about["shown"], tried.outputs))
-            else:
-                attempt = replace(rung.attempt(self.ground), outputs=tried.outputs)
+            attempt = rung.again(self.ground, Known(tried.outputs, tried.about))
             self.ground = self.ground.with_attempt(attempt)
         if not tried.kept:
             return

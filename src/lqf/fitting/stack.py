@@ -4,7 +4,7 @@ of them (influence, what-if, leave-one-out) is added up likewise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -56,8 +56,7 @@ class Stack:
     @property
     def answering(self) -> FittedModel:
         """The largest member that answers questions about training samples; the main one where none does."""
-        solved = [k for k, m in enumerate(self.members) if m.solved] or list(range(len(self.members)))
-        return self.members[max(solved, key=lambda k: self.shares[k])]
+        return answering(self.members, self.shares)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -100,6 +99,12 @@ class Stack:
     def features(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """What the main member's head sees, (N, p)."""
         return self.main.features(images, device=device, batch_size=batch_size, progress=progress)
+
+
+def answering(members: Sequence[FittedModel], shares: Sequence[float]) -> FittedModel:
+    """The member with the largest share among those that answer questions about training samples, or among all."""
+    solved = [k for k, m in enumerate(members) if m.solved] or range(len(members))
+    return members[max(solved, key=lambda k: shares[k])]
 
 
 Model = FittedModel | Stack

@@ -30,6 +30,14 @@ PHRASES = {
     STACK: "a stack",
 }
 """Rungs by name, in a sentence."""
+POOLINGS = {
+    "avg": "average pooling",
+    "bilinear": "bilinear pooling",
+    "both": "average and bilinear pooling",
+    "mean": "the mean of its tokens",
+    "own and mean": "its own pooling and the mean of its tokens",
+}
+"""By name, after "on"."""
 BODIES = (LAST_STAGE, LQF, LQF_CROPS, MOVED, FINETUNED)
 """Rungs that change more of the network than its last layer."""
 

@@ -20,8 +20,7 @@ from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.rungs.finetuned import FINETUNED, FineTunedRung
 from lqf.fitting.rungs.heads import HEAD, HeadRung
 from lqf.fitting.rungs.pace import WORK, Pace
-from lqf.fitting.rungs.rung import Ground, NotNow
-from lqf.fitting.select_shown import Shown
+from lqf.fitting.rungs.rung import Ground, Known, NotNow
 from lqf.runtime.deadline import OutOfTime
 from lqf.runtime.distributed import World
 
@@ -119,7 +118,7 @@ def test_the_finished_model_is_the_network_of_all_samples() -> None:
 def test_outputs_that_an_earlier_climb_has_found_are_taken_as_they_are() -> None:
     there = ground()
     first = FineTunedRung().attempt(there)
-    again = FineTunedRung().known(there, Shown("flip", first.outputs + 1))
+    again = FineTunedRung().again(there, Known(first.outputs + 1, {"shown": "flip"}))
     assert torch.equal(again.outputs, first.outputs + 1)
     model = again.finish()
     assert isinstance(model, FittedModel)

@@ -18,7 +18,7 @@ from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.folds import JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.rungs.heads import HEAD, MANY_VIEWS
-from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
+from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow
 from lqf.fitting.select_shown import Shown, select_shown
 from lqf.fitting.training_set import TrainingSet
 from lqf.settings import Settings
@@ -50,10 +50,13 @@ class FineTunedRung:
         head, views = base.head, _views(ground)
         data = _in_one_view(head.data)
         rows = _without_folds(data, head, views)
-        return self.known(ground, select_shown(rows, views, ground.context.settings, ground.losses))
+        return self._judged(ground, select_shown(rows, views, ground.context.settings, ground.losses))
 
-    def known(self, ground: Ground, shown: Shown) -> Attempt:
-        """An attempt whose outputs are known, from an earlier climb perhaps."""
+    def again(self, ground: Ground, tried: Known) -> Attempt:
+        return self._judged(ground, Shown(tried.about["shown"], tried.outputs))
+
+    def _judged(self, ground: Ground, shown: Shown) -> Attempt:
+        """Nothing but its outputs is needed for what comes after."""
         head = ground.attempts[HEAD].head
         assert head is not None
         data = _in_one_view(head.data)

@@ -13,7 +13,7 @@ from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import without_folds
 from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.rungs.pace import Pace, head_algebra
-from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
+from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow, repeated
 from lqf.fitting.select_pooling import best_head, candidate_heads
 from lqf.fitting.select_shown import select_shown
 from lqf.fitting.select_views import in_views, reason_against
@@ -50,6 +50,9 @@ class HeadRung:
         others = {f"{HEAD}, {h.pooling}": without_folds(h).outputs for h in tried if h.pooling != kept.pooling}
         return head_attempt(self.name, kept, ground, others)
 
+    def again(self, ground: Ground, tried: Known) -> Attempt:
+        return repeated(replace(self, fixed=tried.about["pooling"]), ground, tried)
+
     def _best(self, tried: Sequence[HeadFit], ground: Ground) -> HeadFit:
         if ground.data.alone:  # both poolings together have the lower error then (`benchmarks/one_shot.py`)
             return next((head for head in tried if head.pooling == "both"), tried[0])
@@ -83,6 +86,9 @@ class ViewsRung:
         if against:
             raise NotNow(against)
         return replace(head_attempt(self.name, in_views(head, self.views), ground), doubt=DOUBT)
+
+    def again(self, ground: Ground, tried: Known) -> Attempt:
+        return repeated(self, ground, tried)
 
     def _before(self, ground: Ground) -> HeadFit:
         """The head with the most views so far."""

@@ -88,6 +88,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, eq=False)
+class Known:
+    """What is left of an attempt in a model of an earlier climb; attributes as of `Attempt`."""
+
+    outputs: Tensor
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
 class Ground:
     """Where a climb stands.
 
@@ -185,3 +193,12 @@ class Rung(Protocol):
     def attempt(self, ground: Ground) -> Attempt:
         """Out of sample; `NotNow` where it cannot be."""
         ...
+
+    def again(self, ground: Ground, tried: Known) -> Attempt:
+        """An attempt that an earlier climb has made, with its outputs and with what later rungs stand on."""
+        ...
+
+
+def repeated(rung: Rung, ground: Ground, tried: Known) -> Attempt:
+    """By another attempt, of which the outputs are not needed."""
+    return replace(rung.attempt(ground), outputs=tried.outputs)

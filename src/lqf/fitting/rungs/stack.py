@@ -16,8 +16,8 @@ from lqf.fitting.rungs.finetuned import FINETUNED
 from lqf.fitting.rungs.heads import CROPS
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
-from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
-from lqf.fitting.stack import Stack
+from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow, repeated
+from lqf.fitting.stack import Stack, answering
 
 STACK = "stack"
 
@@ -57,6 +57,9 @@ class StackRung:
             "weights": weights,
         }
         return Attempt(self.name, outputs, lambda: _finished(ground, members, c, outputs), about)
+
+    def again(self, ground: Ground, tried: Known) -> Attempt:
+        return repeated(self, ground, tried)
 
 
 def _kinds(ground: Ground) -> list[Attempt]:
@@ -110,8 +113,7 @@ def _finished(ground: Ground, members: Sequence[Attempt], c: Tensor, outputs: Te
     loo = data.left_out(outputs, "estimated", "by folds, with the weights of the other folds")
     part = shares(c, [m.outputs[_known(members)] for m in members])
     fitted = tuple(m for m in models if not isinstance(m, Stack))
-    solved = [k for k, m in enumerate(fitted) if m.solved] or list(range(len(fitted)))
-    main = fitted[max(solved, key=lambda k: float(part[k]))]  # whose certificate is shown
+    main = answering(fitted, part.tolist())  # whose certificate is shown
     return Stack(
         members=fitted,
         weights=tuple((c / c.sum()).tolist()),

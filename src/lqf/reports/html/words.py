@@ -20,18 +20,9 @@ FAR = 0.02
 """A difference of errors that matters, if it is also more than chance."""
 
 
-POOLINGS = {
-    "avg": "average pooling",
-    "bilinear": "bilinear pooling",
-    "both": "average and bilinear pooling",
-    "mean": "the mean of its tokens",
-    "own and mean": "its own pooling and the mean of its tokens",
-}
-
-
 def lead(fit: FitReport) -> str:
     """What was fitted on what."""
-    pooling, images = POOLINGS.get(fit.pooling, "its own pooling"), counted(fit.n, "image")
+    pooling, images = rungs.POOLINGS.get(fit.pooling, "its own pooling"), counted(fit.n, "image")
     if fit.images_given is not None:
         images += f" (of {fit.images_given:,}: the time limit)"
     data = f"fitted to {images} of {counted(len(fit.classes), 'class')}"
