@@ -30,8 +30,8 @@ from lqf.evaluation.calibration import fit_temperature, log_loss
 from lqf.evaluation.stacking import stack_coefficients
 from lqf.fitting import Context, FittedModel, TrainingSet
 from lqf.fitting.encoder import Encoder
-from lqf.fitting.finetuned import Tuned, _batches, _how
-from lqf.fitting.rungs.finetuned import _in_one_view, _tuned
+from lqf.fitting.finetuned import Tuned, _batches, _how, finetuned
+from lqf.fitting.rungs.finetuned import _in_one_view
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, HeadRung, ViewsRung
 from lqf.fitting.rungs.pace import Pace
 from lqf.fitting.rungs.rung import Ground
@@ -91,10 +91,10 @@ class Measured:
         began = time.perf_counter()
         for k in data.folds.unique().tolist():
             without = (data.folds == k).numpy()
-            networks.append(_tuned(data.some(~without), fit))
+            networks.append(finetuned(data.some(~without), fit.acting.backbone))
             left_out[torch.from_numpy(without)] = self.outputs(networks[-1], select_images(data.images, without))
         folds_took = time.perf_counter() - began
-        whole = _tuned(data, fit)
+        whole = finetuned(data, fit.acting.backbone)
         took = time.perf_counter() - began - folds_took
         outputs = [self.outputs(t, self.held) for t in (*networks, whole)]
         found = {

@@ -4,7 +4,8 @@
 
 DATA is a folder with train/ and test/. All rungs are fitted to all training images, whether they gain or not, so that
 each can be tested; which one a climb keeps, and what a stack weighs, is decided before by out-of-sample outputs alone.
-"standard" is what `lqf fit --effort standard` keeps: the same rungs without those of `best`. Several processes may work
+"standard" is what `lqf fit --effort standard` keeps: the same rungs without those of `best`, and the fine-tuned network
+alone where `best` has its mean with those without a fold. Several processes may work
 on one list: each takes the next data set that has no file in the output folder yet.
 """
 
@@ -29,6 +30,10 @@ from lqf.errors import LQFError
 from lqf.evaluation.calibration import log_loss, log_losses
 from lqf.evaluation.metrics import standard_error
 from lqf.fitting import FittedModel, Stack, ladder
+from lqf.fitting.assemble import assemble_finetuned
+from lqf.fitting.finetuned import Tuned, averaged
+from lqf.fitting.rungs import finetuned
+from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE, FineTunedRung
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
 from lqf.fitting.rungs.plan import Plan, make_plan
@@ -40,7 +45,7 @@ from lqf.linear.targets import error_rate
 from lqf.runtime.device import computing_on, resolve_device
 from lqf.utils.progress import terminal_progress
 
-BEST_ONLY = (LQF_CROPS, MOVED)
+BEST_ONLY = (LQF_CROPS, MOVED, LOWER_RATE)
 """Rungs that the effort standard does not have."""
 NAMES = (
     *("backbone", "weights", "size", "limit_per_class", "device", "seed", "pooling", "views", "strengths", "head"),
@@ -58,6 +63,29 @@ class Watched(ladder._Climb):
     def run(self) -> Model:
         Watched.seen.append(self)
         return super().run()
+
+
+class LastNetworks:
+    """The fine-tuned network of all samples, where a model is the mean of it and others."""
+
+    def __init__(self) -> None:
+        self.tuned: dict[str, Tuned] = {}
+        plain = FineTunedRung._finished
+
+        def finished(rung: FineTunedRung, *args: Any) -> FittedModel:
+            def seen(networks: list[Tuned]) -> Tuned:
+                self.tuned[rung.name] = networks[-1].put_away(networks[-1].encoder.data)
+                return averaged(networks)
+
+            finetuned.averaged = seen
+            return plain(rung, *args)
+
+        FineTunedRung._finished = finished  # type: ignore[method-assign]
+
+    def model(self, attempt: Attempt) -> FittedModel | None:
+        """What the effort `standard` would have; None where that is the attempt's own model."""
+        tuned = self.tuned.get(attempt.name)
+        return None if tuned is None else assemble_finetuned(tuned, None, attempt.about["shown"])
 
 
 def options() -> Options:
@@ -103,16 +131,18 @@ class Tested:
                 assert isinstance(model, FittedModel)
                 self.models[attempt.name] = model
                 attempt.release()
-            model = self.models[attempt.name]
-            seen = with_views(self.images, model.preprocess)
-            rows = usual_rows(self.device)
-            self.known[attempt.name] = model.outputs(seen, device=self.device, batch_size=rows).double()
+            self.known[attempt.name] = self.of(self.models[attempt.name])
         return self.known[attempt.name]
 
-    def stack(self, attempt: Attempt, members: list[Attempt]) -> Tensor:
-        """(n_test, C) of a stack, from its members."""
-        weights = attempt.about["weights"]
-        return torch.stack([weights[m.name] * self.outputs(m) for m in members if m.name in weights]).sum(0)
+    def of(self, model: FittedModel) -> Tensor:
+        """(n_test, C)."""
+        seen = with_views(self.images, model.preprocess)
+        return model.outputs(seen, device=self.device, batch_size=usual_rows(self.device)).double()
+
+
+def stacked(attempt: Attempt, known: dict[str, Tensor]) -> Tensor:
+    """(n_test, C) of a stack, from its members."""
+    return torch.stack([w * known[name] for name, w in attempt.about["weights"].items()]).sum(0)
 
 
 def weighed(ground: Ground) -> Attempt | None:
@@ -137,7 +167,7 @@ def kept(ground: Ground, stack: Attempt | None) -> str:
 
 def measured(data: Path, args: argparse.Namespace) -> Row:
     """One data set."""
-    device = resolve_device(args.device)
+    device, last = resolve_device(args.device), LastNetworks()
     climb, fitted, seconds = climbed(data / "train", args)
     climb.context.deadline.at = float("inf")  # what it left out is fitted now
     ground = climb.ground
@@ -150,14 +180,15 @@ def measured(data: Path, args: argparse.Namespace) -> Row:
         tested = Tested(ground, fitted, images, device)
         for attempt in attempts.values():
             tested.outputs(attempt)
-        efforts = {}
+        single = last.model(attempts[FINETUNED]) if FINETUNED in attempts else None
+        efforts, alone = {}, {} if single is None else {FINETUNED: tested.of(single)}
         small = {n: a for n, a in attempts.items() if n not in BEST_ONLY}
         for effort, some in (("standard", replace(ground, attempts=small)), ("best", ground)):
             stack = weighed(some)
             name = kept(some, stack)
-            known = dict(tested.known)
+            known = tested.known | (alone if effort == "standard" else {})
             if stack is not None:
-                known[STACK] = tested.stack(stack, list(some.attempts.values()))
+                known[STACK] = stacked(stack, known)
             judged = stack if stack is not None and name == STACK else some.attempts[name]
             efforts[effort] = {
                 "kept": name,
@@ -171,6 +202,7 @@ def measured(data: Path, args: argparse.Namespace) -> Row:
         args.outputs.mkdir(parents=True, exist_ok=True)
         kept_outputs = {f"out of sample/{n}": a.outputs.float() for n, a in attempts.items()}
         kept_outputs |= {f"test/{n}": f.float().cpu() for n, f in tested.known.items()}
+        kept_outputs |= {f"test/{n}, one network": f.float() for n, f in alone.items()}
         kept_outputs |= {**chosen, "labels": ground.data.labels, "test labels": labels}
         save_file({n: t.contiguous() for n, t in kept_outputs.items()}, args.outputs / f"{data.name}.safetensors")
     report = fitted.report.to_dict()

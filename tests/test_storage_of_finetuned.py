@@ -17,9 +17,11 @@ from finetuned_models import CROPPED, training, tuned, tuned_model
 from fits import CPU, classifier, convnet, pictures
 from lqf import LQFClassifier, storage
 from lqf.backbones import Backbone, load_backbone
+from lqf.backbones.average_pool import acting_through_all
 from lqf.data import Preprocess, load_samples, normalize, open_images
 from lqf.fitting import Context, FittedModel, Model, Stack, TrainingSet
 from lqf.fitting.assemble import assemble_finetuned, assemble_head
+from lqf.fitting.finetuned import averaged
 from lqf.fitting.select_pooling import candidate_heads
 from lqf.fitting.select_views import in_views
 from lqf.fitting.token_poolings import KINDS, OWN
@@ -68,6 +70,22 @@ def test_a_fine_tuned_network_predicts_the_same_bit_for_bit(tmp_path: Path, pool
     assert not any(m.training for m in loaded.backbone.body.modules())
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("pooling", ["avg", "both", "bilinear"])
+def test_a_mean_of_networks_predicts_the_same_bit_for_bit(tmp_path: Path, pooling: str, dtype: str) -> None:
+    data = training(X, Y, pooling=pooling, pool_channels=3, dtype=dtype)
+    (head,) = candidate_heads(data, load_backbone(convnet()), pooling)
+    networks = [tuned(data, acting_through_all(head.backbone), epochs=n).put_away(data) for n in (8, 16, 24)]
+    model = assemble_finetuned(averaged(networks), None, "crops4")
+    loaded = back(model, tmp_path)
+    assert torch.equal(outputs(loaded), outputs(model))
+    alone = torch.stack([outputs(assemble_finetuned(one, None, "crops4")) for one in networks])
+    assert float(alone.std(0).min()) > 0
+    tolerance = {"rtol": 1e-9, "atol": 1e-9} if dtype == "float64" else {"rtol": 1e-3, "atol": 1e-3}
+    torch.testing.assert_close(outputs(model), alone.mean(0), **tolerance)
+    assert "the mean of 3 networks" in loaded.report.plan
+
+
 NORMED: dict[str, Any] = {"pool": "mean", "after": nn.LayerNorm(8)}
 """A network whose own features are the mean of its tokens, normalised."""
 
@@ -84,10 +102,12 @@ def test_a_fine_tuned_transformer_predicts_the_same_bit_for_bit(
     x, y = pictures(12, side=14)
     context = Context(Settings(dtype="float64", pool_channels=3), CPU)
     data = TrainingSet.of(open_images(load_samples(x, y), preprocess), preprocess, context)
-    model = assemble_finetuned(tuned(data, under(pooling, data, load_backbone(net())), epochs=8), None, "flip")
-    loaded = back(model, tmp_path, net)
+    (head,) = candidate_heads(data, load_backbone(net()), pooling)
     new = pictures(5, side=14, seed=7)[0]
-    assert torch.equal(outputs(loaded, new), outputs(model, new))
+    for k, backbone in enumerate((head.acting.backbone, acting_through_all(head.backbone))):
+        model = assemble_finetuned(tuned(data, backbone, epochs=8), None, "flip")
+        loaded = back(model, tmp_path / str(k), net)
+        assert torch.equal(outputs(loaded, new), outputs(model, new))
 
 
 def test_a_named_network_needs_nothing_but_the_folder(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_limit_counts_from_the_call_where_the_process_is_older(lqf, photos, mo
 def test_long_lines_of_the_summary_are_wrapped():
     tried = {n: {"loo_error": 0.333, "loss": 0.5} for n in ("head alone", "one for the body", "one per stage")}
     stages = {"what": "weight decay (stages)", "kept": "one per stage", "tried": tried}
-    reason = "the network cannot be fine-tuned: its loss falls at no learning rate that was tried"
+    reason = "the network cannot be fine-tuned: its loss rises at every learning rate that was tried"
     given_up = rung("fine-tuned", None, None, kept=False, why=reason)
     shown = [*_choices([stages]), *_rungs([*kept_head(), given_up, left_out("LQF, moved", "of time " * 12)])]
     lines = "\n".join(shown).splitlines()

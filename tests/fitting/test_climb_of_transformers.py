@@ -15,7 +15,7 @@ from finetuned_models import short
 from fits import classifier, pictures
 from lqf import LQFClassifier
 from lqf.fitting import Model, Stack, ladder, pose
-from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.fitting.rungs.linear import LQF
 from lqf.fitting.rungs.moved import MOVED
 from lqf.fitting.rungs.stack import STACK
@@ -72,7 +72,7 @@ def check_rungs(model: LQFClassifier) -> dict[str, dict[str, Any]]:
     """Every rung was tried, or says why not."""
     rungs = {r["name"]: r for r in model.report_["rungs"]}
     assert next(iter(rungs)) == "head"
-    assert list(rungs)[-5:] == ["LQF", "LQF, 8 views", FINETUNED, MOVED, STACK]
+    assert list(rungs)[-6:] == ["LQF", "LQF, 8 views", FINETUNED, LOWER_RATE, MOVED, STACK]
     for rung in rungs.values():
         tried = rung["seconds"] is not None and rung["error"] is not None
         assert tried != bool(rung["why"] not in ("", "gains nothing")), rung
@@ -108,9 +108,10 @@ def test_all_rungs_are_finished_by_iteration(tmp_path: Path, monkeypatch: pytest
     model = climbed(transformer(), kept)
     check_rungs(model)
     finished = [ladder.rung_of(m) for m in kept]
-    assert finished == ["head", "head, mirror images", "head, 8 views", LQF, FINETUNED, MOVED, STACK, STACK]
+    heads = ["head", "head, mirror images", "head, 8 views"]
+    assert finished == [*heads, LQF, FINETUNED, LOWER_RATE, MOVED, STACK, STACK]
     assert isinstance(model.fitted_, Stack)
-    assert model.fitted_.names == ("head, 8 views", LQF, MOVED, FINETUNED)
+    assert model.fitted_.names == ("head, 8 views", LQF, MOVED, FINETUNED, LOWER_RATE)
     for member in model.fitted_.members:
         assert model.report_["n"] == member.report.n
     check_saved(model, transformer(), tmp_path)

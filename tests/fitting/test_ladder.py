@@ -13,9 +13,11 @@ from fits import FIXED, classifier, convnet, data, pictures
 from lqf import LQFClassifier
 from lqf.errors import LQFError
 from lqf.fitting import FittedModel, ladder
+from lqf.fitting.rungs.finetuned import FINETUNED
 from lqf.fitting.rungs.heads import HeadRung
 from lqf.fitting.rungs.plan import Plan
 from lqf.fitting.rungs.rung import Attempt, Ground, NotNow
+from lqf.fitting.rungs.stack import StackRung
 from lqf.fitting.stack import Model
 from lqf.runtime.deadline import OutOfTime
 from recorder import Recorder
@@ -101,6 +103,24 @@ def test_a_rung_that_cannot_be_leaves_the_model_before_it(
     late = "later" in rungs and rungs["later"]["kept"]
     assert late == (why != "the time was up")  # then nothing else is tried
     assert len(model.predict(X)) == len(X)
+
+
+@pytest.mark.parametrize("error", [LQFError("its loss rises"), MemoryError()], ids=["error", "memory"])
+def test_no_stack_counts_on_a_rung_that_could_not_be_finished(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    @dataclass(frozen=True)
+    class Unfinished(Given):
+        def attempt(self, ground: Ground) -> Attempt:
+            def finish() -> Model:
+                raise error
+
+            return replace(super().attempt(ground), finish=finish, head=None)
+
+    rungs, model = along(monkeypatch, Unfinished(FINETUNED, 9.0), StackRung())
+    assert not rungs[FINETUNED]["kept"]
+    assert rungs["stack"]["why"].startswith("needs two")
+    assert ladder.rung_of(model.fitted_) == "head"
 
 
 def test_the_first_rung_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +248,7 @@ def test_all_rungs_of_the_best_effort_are_tried_by_iteration(monkeypatch: pytest
     x, y = pictures(30)
     report = classifier(solver="auto", effort="best", **PICTURES).fit(x, y).report_
     rungs = {r["name"]: r for r in report["rungs"]}
-    assert list(rungs)[-5:] == ["LQF", "LQF, 8 views", "fine-tuned", "LQF, moved", "stack"]
+    assert list(rungs)[-6:] == [*("LQF", "LQF, 8 views", "fine-tuned", "fine-tuned, lower rate", "LQF, moved", "stack")]
     for name in ("head, mirror images", "head, 8 views", "LQF", "LQF, 8 views", "LQF, moved", "fine-tuned", "stack"):
         assert rungs[name]["kept"], rungs[name]
     assert (rungs["LQF"]["views"], rungs["LQF, 8 views"]["views"]) == ("none", "crops8")

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lqf.backbones.base import Backbone
 from lqf.backbones.bilinear_pool import BilinearPool, may_be_average
 from lqf.backbones.both_pool import BothPool, MeanPool
+from lqf.backbones.side_by_side import networks_of
 from lqf.backbones.token_pool import TokenPool, Tokens
 from lqf.backbones.with_token_pool import with_pool_of_spec
 
@@ -103,7 +104,14 @@ def with_bilinear_pool(
 
 
 def with_both_pools(
-    backbone: Backbone, name: str, reduction: Tensor | None, channels: int, average: int, scale: float
+    backbone: Backbone,
+    name: str,
+    reduction: Tensor | None,
+    channels: int,
+    average: int,
+    scale: float,
+    *,
+    through: bool = False,
 ) -> Backbone:
     """A copy of the backbone that pools both ways (`lqf.backbones.both_pool`).
 
@@ -114,16 +122,18 @@ def with_both_pools(
         channels: k.
         average: c, the number of features of the average.
         scale: of the bilinear ones.
+        through: whether its weights act through these as well.
     """
-    pool = BothPool(BilinearPool(reduction, channels), scale)
-    pooling = {"kind": "both", "module": name, "channels": channels, "average": average, "scale": scale}
+    pool = BothPool(BilinearPool(reduction, channels), scale, through)
+    pooling: dict[str, Any] = {"kind": "both", "module": name, "channels": channels, "average": average, "scale": scale}
+    pooling |= {"through": True} if through else {}
     return _pooled(backbone, pool, average + pool.bilinear.n_features, pooling)
 
 
 def acting_features(backbone: Backbone) -> int | None:
     """How many of the first features the network's weights act through; None: all of them."""
     pooling = backbone.spec.get("pooling", {})
-    return int(pooling["average"]) if pooling.get("kind") == "both" else None
+    return int(pooling["average"]) if pooling.get("kind") == "both" and not pooling.get("through") else None
 
 
 def acting(backbone: Backbone) -> Backbone:
@@ -139,13 +149,25 @@ def acting(backbone: Backbone) -> Backbone:
     return replace(alone, spec=spec)  # which is that of the network as it is
 
 
+def acting_through_all(backbone: Backbone) -> Backbone:
+    """The backbone with the same features, all of which its weights act through: itself, or a copy."""
+    if acting_features(backbone) is None:
+        return backbone
+    pooling, body = {**backbone.spec["pooling"], "through": True}, copy.deepcopy(backbone.body)
+    pool = body.get_submodule(pooling["module"])
+    assert isinstance(pool, BothPool | TokenPool)
+    pool.through = True
+    return replace(backbone, body=body, spec={**backbone.spec, "pooling": pooling})
+
+
 def with_pooling(backbone: Backbone, pooling: dict[str, Any], reduction: Tensor | None) -> Backbone:
     """A copy of the backbone that pools as an entry of a spec says."""
     if "tokens" in pooling:
         return with_pool_of_spec(backbone, pooling, reduction)
     if pooling["kind"] == "both":
         name, channels, average, scale = (pooling[key] for key in ("module", "channels", "average", "scale"))
-        return with_both_pools(backbone, name, reduction, channels, average, scale)
+        through = pooling.get("through", False)
+        return with_both_pools(backbone, name, reduction, channels, average, scale, through=through)
     if pooling["kind"] == "mean":
         return _pooled(backbone, MeanPool(), backbone.features, pooling)
     linearised = pooling.get("linearised", False)
@@ -162,5 +184,5 @@ def _pooled(backbone: Backbone, pool: nn.Module, features: int, pooling: dict[st
 def reduction_of(backbone: Backbone) -> Tensor | None:
     """(k, c) rows of a bilinear pooling, to be saved; None where there is nothing to save."""
     kept = backbone.spec.get("pooling")
-    pool = backbone.body.get_submodule(kept["module"]) if kept else None
+    pool = networks_of(backbone.body)[0].get_submodule(kept["module"]) if kept else None
     return pool.rows if isinstance(pool, BilinearPool | BothPool | TokenPool) else None

@@ -2,7 +2,8 @@
 
 Two heads with a ridge strength each are one head on these features, μ_average = μ and μ_bilinear = μ/scale². The
 network's weights act on the outputs through the average alone: the derivative of the root is left out, which makes the
-products of average pooling, and the network is linearised under the head that leaks least of the labels into it.
+products of average pooling, and the network is linearised under the head that leaks least of the labels into it. A
+network that is fine-tuned may have it go through the root as well.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ class BothPool(nn.Module):
     Args:
         bilinear: the second half.
         scale: its factor.
+        through: whether derivatives go through it, too.
     """
 
-    def __init__(self, bilinear: BilinearPool, scale: float):
+    def __init__(self, bilinear: BilinearPool, scale: float, through: bool = False):
         super().__init__()
-        self.bilinear, self.scale = bilinear, scale
+        self.bilinear, self.scale, self.through = bilinear, scale, through
 
     @property
     def rows(self) -> Tensor | None:
@@ -32,7 +34,7 @@ class BothPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The features."""
-        return torch.cat([x.mean((2, 3)), self.scale * self.bilinear(x.detach())], 1)
+        return torch.cat([x.mean((2, 3)), self.scale * self.bilinear(x if self.through else x.detach())], 1)
 
     def extra_repr(self) -> str:
         """Shown by print."""

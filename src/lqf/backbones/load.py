@@ -14,6 +14,7 @@ from lqf.backbones.average_pool import with_pooling
 from lqf.backbones.base import Backbone
 from lqf.backbones.builtin import BUILTIN, load_builtin
 from lqf.backbones.libraries import INSTALL, load_module, load_timm, load_torchvision
+from lqf.backbones.side_by_side import copies
 from lqf.backbones.state import with_state
 from lqf.errors import LQFError
 
@@ -71,7 +72,8 @@ def rebuild_backbone(
         backbone = with_pooling(backbone, pooling, reduction)
     if "moved" not in spec:
         return backbone
-    return replace(with_state(backbone, state or {}), spec=spec)
+    networks = spec["moved"].get("networks", 1)
+    return replace(with_state(copies(backbone, networks) if networks > 1 else backbone, state or {}), spec=spec)
 
 
 def _as_moved(spec: dict[str, Any], module: nn.Module | None) -> Backbone:

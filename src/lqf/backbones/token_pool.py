@@ -7,7 +7,7 @@ that is averaged and normalised. Without its prefix every one of these is a map 
 
     own: z,    tokens_mean: m,    own_mean: (z, scale · m),    bilinear: S,    both: (z, scale · S).
 
-Beside z the network's weights do not act through S, as in `lqf.backbones.both_pool`.
+Beside z the network's weights do not act through S unless asked to (``through``), as in `lqf.backbones.both_pool`.
 """
 
 from __future__ import annotations
@@ -73,11 +73,19 @@ class TokenPool(nn.Module):
         kind: of the features.
         bilinear: makes S, where it is needed.
         scale: factor of what stands beside the own features.
+        through: whether derivatives go through S beside z.
     """
 
-    def __init__(self, tokens: Tokens, kind: str, bilinear: BilinearPool | None = None, scale: float = 1.0):
+    def __init__(
+        self,
+        tokens: Tokens,
+        kind: str,
+        bilinear: BilinearPool | None = None,
+        scale: float = 1.0,
+        through: bool = False,
+    ):
         super().__init__()
-        self.tokens, self.kind, self.bilinear, self.scale = tokens, kind, bilinear, scale
+        self.tokens, self.kind, self.bilinear, self.scale, self.through = tokens, kind, bilinear, scale, through
 
     @property
     def rows(self) -> Tensor | None:
@@ -90,7 +98,7 @@ class TokenPool(nn.Module):
             return self._pooled(self.tokens.as_map(x))
         if self.kind == "own":
             return own
-        x = self.tokens.as_map(x.detach() if self.kind == "both" else x)
+        x = self.tokens.as_map(x.detach() if self.kind == "both" and not self.through else x)
         return torch.cat([own, self.scale * self._pooled(x)], 1)
 
     def _pooled(self, x: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ def with_token_pool(
     scale: float = 1.0,
     *,
     linearised: bool = False,
+    through: bool = False,
 ) -> Backbone:
     """A copy of the backbone with features of one kind (`lqf.backbones.token_pool`); the backbone itself for "own".
 
@@ -38,6 +39,7 @@ def with_token_pool(
         channels: k; None: as many as the reduction has, or as there are.
         scale: factor of what stands beside the own features, in "own_mean" and "both".
         linearised: whether the reduction is one of the weights that may change.
+        through: whether, in "both", the weights act through the covariance as well.
     """
     if kind not in tokens.kinds:
         raise LQFError(f"`{backbone.name}` has no features of the kind `{kind}`; choose one of {tokens.kinds}")
@@ -47,11 +49,12 @@ def with_token_pool(
     if kind in COVARIANCES:
         k = len(reduction) if reduction is not None else channels or tokens.channels
         bilinear = BilinearPool(reduction, k, linearised=linearised)
-    pool = TokenPool(tokens, kind, bilinear, scale)
+    pool = TokenPool(tokens, kind, bilinear, scale, through)
     pooling: dict[str, Any] = {"kind": kind, "module": TOKEN_POOL, "tokens": asdict(tokens)}
     pooling |= {"channels": bilinear.channels} if bilinear else {}
     pooling |= {"average": backbone.features, "scale": scale} if kind in BESIDE else {}
     pooling |= {"linearised": True} if linearised and bilinear else {}
+    pooling |= {"through": True} if through else {}
     features = (backbone.features if kind in BESIDE else 0) + (bilinear.n_features if bilinear else tokens.channels)
     body = _pooled(backbone.body, tokens, pool)
     spec = {**backbone.spec, "pooling": pooling}
@@ -60,7 +63,7 @@ def with_token_pool(
 
 def with_pool_of_spec(backbone: Backbone, pooling: dict[str, Any], reduction: Tensor | None) -> Backbone:
     """The same by an entry of a spec."""
-    given = {key: pooling[key] for key in ("channels", "scale", "linearised") if key in pooling}
+    given = {key: pooling[key] for key in ("channels", "scale", "linearised", "through") if key in pooling}
     return with_token_pool(backbone, Tokens(**pooling["tokens"]), pooling["kind"], reduction, **given)
 
 

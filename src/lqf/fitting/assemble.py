@@ -68,6 +68,8 @@ def assemble_finetuned(tuned: Tuned, loo: LeaveOneOut | None, shown: str) -> Fit
     head = tuned.start
     mu, moved = head.choice.mu, tuned.backbone.spec["moved"]
     sentence = f"fine-tuned in {moved['epochs']} epochs, at a learning rate of {tuned.rate:.1e} to begin with"
+    if "networks" in moved:
+        sentence += f"; the mean of {moved['networks']} networks, all but one without a fold"
     proof = Certificate(float("nan"), float("nan"), moved["epochs"], True, sentence)
     weights = sum(w.numel() for w in tuned.backbone.body.parameters()) + tuned.head.numel()
     solution = Solution(tuned.head.reshape(-1), Ridge(mu, mu), FINETUNING, "estimated", proof)

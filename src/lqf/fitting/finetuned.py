@@ -4,7 +4,7 @@ SGD with momentum, on random crops, minimises the squared error that the head mi
 
     η = RATE / λ,     λ the largest curvature of the loss of a batch (`lqf.training.sharpness`),
 
-halved as long as the loss does not fall. Training uses the statistics of batches, for which the closed-form head was
+halved as long as the loss rises. Training uses the statistics of batches, for which the closed-form head was
 not made, and loses much of what it knows in the first steps. λ is therefore measured where head and statistics agree:
 under the statistics of the training images and the closed-form head of the features there. (To begin training there
 instead gave networks that were no better out of sample.)
@@ -14,13 +14,15 @@ Nothing here has a closed form: errors come from networks without each fold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
+from lqf.backbones.side_by_side import side_by_side
 from lqf.backbones.state import moved
 from lqf.data import Images, has_pixels, normalize
 from lqf.errors import LQFError
@@ -28,7 +30,6 @@ from lqf.fitting.encoder import Encoder
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.training_set import TrainingSet
 from lqf.linear import head_products, sweep
-from lqf.linear.targets import encode
 from lqf.training.finetune import FineTuning, seeded
 from lqf.training.network import Network, placed, plain_float32
 from lqf.training.random_views import RandomViews
@@ -42,6 +43,9 @@ that is a rate of 9e-4 for 40 kinds of cars and of 3.5e-4 for ten hand signs."""
 BATCHES = 2
 """On so many batches λ is measured; the larger one counts."""
 HALVINGS = 4
+NOISE = 1.5
+"""Factor between the mean losses of some epochs that may be a matter of their crops: of 18 images in one batch, a
+single epoch's loss varies by a factor of two."""
 EPOCHS = 30
 
 
@@ -66,6 +70,11 @@ class Tuned:
         """The network."""
         return self.encoder.backbone
 
+    def put_away(self, data: TrainingSet) -> Tuned:
+        """On the CPU, without what was made for passes over its images; ``data``: whose network it is from here on."""
+        backbone = replace(self.backbone, body=copy.deepcopy(self.backbone.body).cpu())
+        return replace(self, encoder=Encoder(data, backbone), head=self.head.cpu())
+
     def rows(self, images: Images, views: str) -> Tensor:
         """(N, V, C) outputs of every view of other images, float64 on the CPU."""
         data = self.encoder.data
@@ -76,10 +85,14 @@ class Tuned:
         return f.unflatten(0, (len(images), -1)).double().cpu()
 
 
-def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg") -> Tuned:
+def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg", share: float = 1.0) -> Tuned:
     """Fine-tune a copy of the backbone, under a linear head on its features, on all of the training set.
 
-    ``pooling``: the name of these, for the report.
+    Args:
+        data: images to learn from.
+        backbone: the network.
+        pooling: the name of its features, for the report.
+        share: of `RATE`.
     """
     context = data.context
     if context.world.size > 1:
@@ -88,7 +101,7 @@ def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg") -> Tu
     with context.timed("fine-tuning"), seeded(how.seed, context.device):
         begun = _head_of(Encoder(data, backbone), pooling)
         network = _network(begun)
-        rate = RATE / max(_curvature(begun, how), 1e-30)
+        rate = share * RATE / max(_curvature(begun, how), 1e-30)
         for _ in range(HALVINGS + 1):
             fit = replace(how, learning_rate=rate)
             tuned = fit.fit(
@@ -100,16 +113,31 @@ def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg") -> Tu
                 progress=context.progress,
                 tick=context.tick,
             )
-            if not tuned.diverged and tuned.losses[-1] <= tuned.losses[0]:
+            if not tuned.diverged and not _rises(tuned.losses):
                 break
-            context.progress.say(f"the loss does not fall at a learning rate of {rate:.1e}; half of it is tried")
+            context.progress.say(f"the loss rises at a learning rate of {rate:.1e}; half of it is tried")
             rate /= 2
         else:
-            raise LQFError("the network cannot be fine-tuned: its loss falls at no learning rate that was tried")
+            raise LQFError("the network cannot be fine-tuned: its loss rises at every learning rate that was tried")
     body, top = tuned.network.body.to(context.dtype), tuned.network.head
     head = torch.cat([top.weight, top.bias[:, None] - data.constant], 1).detach().double()
     done = moved(backbone, body, {"epochs": how.epochs, "rate": rate})
     return Tuned(Encoder(data, done), head, rate, begun)
+
+
+def _rises(losses: Sequence[float]) -> bool:
+    """Whether the last fifth of the epochs has a higher loss than the first, by more than few images' crops differ."""
+    part = max(1, len(losses) // 5)
+    return sum(losses[-part:]) > NOISE * sum(losses[:part])
+
+
+def averaged(networks: Sequence[Tuned]) -> Tuned:
+    """The mean of several networks' outputs as one network; in all else as the last of them."""
+    last, n = networks[-1], len(networks)
+    backbone = side_by_side([t.backbone for t in networks])
+    heads = [t.head.cpu() for t in networks]
+    head = torch.cat([*[v[:, :-1] / n for v in heads], torch.stack(heads).mean(0)[:, -1:]], 1)
+    return replace(last, encoder=Encoder(last.encoder.data, backbone), head=head)
 
 
 def _how(data: TrainingSet) -> FineTuning:
@@ -161,7 +189,7 @@ def _curvature(begun: HeadFit, how: FineTuning) -> float:
     """λ of the weighted loss, the largest of a few batches."""
     data, network, found = begun.data, _network(_adapted(begun, how)), [0.0]
     device = data.context.device
-    targets = encode(data.labels, len(data.classes), how.alpha).float().to(device)
+    labels = data.labels.to(device)
     weights = torch.tensor(data.images.samples.weights, dtype=torch.float32, device=device)
     weights = weights / weights.mean()
     network.training_mode(how.bn)
@@ -171,7 +199,7 @@ def _curvature(begun: HeadFit, how: FineTuning) -> float:
         x = placed(x, device)
 
         def loss(x: Tensor = x, rows: Tensor = rows) -> Tensor:
-            return 0.5 * (weights[rows] * (network(x) - targets[rows]).square().sum(1)).mean()
+            return (weights[rows] * how.losses(network(x), labels[rows])).mean()
 
         with plain_float32():
             found.append(sharpness(network, loss))

@@ -25,7 +25,7 @@ from lqf.evaluation.paired import Gain
 from lqf.fitting.checkpoint import read_state
 from lqf.fitting.context import Context
 from lqf.fitting.report import last_kept
-from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.fitting.rungs.heads import HEAD
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
@@ -47,7 +47,7 @@ Keep = Callable[[Model], None]
 """Called with the best model so far, whenever there is a better one and at the end."""
 FOR_NOW = ("needs ", "the time", "not yet")
 """How reasons begin that another time, or another machine, may not have."""
-STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, FINETUNED, STACK})
+STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, FINETUNED, LOWER_RATE, STACK})
 """Rungs that go on from a linear problem, or come after one and are added up with it."""
 
 
@@ -209,11 +209,13 @@ class _Climb:
         except NotNow as reason:
             self.tried.append(Tried(rung.name, reason.seconds or predicted, why=str(reason)))
         except DoesNotFit:
+            self.ground = self.ground.without_attempt(rung.name)
             self.tried.append(Tried(rung.name, predicted, time.perf_counter() - began, why="needs more memory"))
             self.context.progress.say(f"{rung.name} needs more memory than there is; it is left out")
         except LQFError as error:
             if first:
                 raise
+            self.ground = self.ground.without_attempt(rung.name)
             self.tried.append(Tried(rung.name, predicted, time.perf_counter() - began, why=str(error)))
             self.context.progress.say(f"{rung.name} is left out: {error}")
         except OutOfTime:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lqf.fitting import Model, Stack
 from lqf.fitting.report import last_kept
-from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.fitting.rungs.heads import CROPS, HEAD, MIRRORED
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
@@ -27,6 +27,7 @@ PHRASES = {
     LQF_CROPS: "LQF in 8 views of every image",
     MOVED: "LQF around the network that LQF has found",
     FINETUNED: "the network fine-tuned from its closed-form head",
+    LOWER_RATE: "the network fine-tuned at a lower rate",
     STACK: "a stack",
 }
 """Rungs by name, in a sentence."""
@@ -38,7 +39,7 @@ POOLINGS = {
     "own and mean": "its own pooling and the mean of its tokens",
 }
 """By name, after "on"."""
-BODIES = (LAST_STAGE, LQF, LQF_CROPS, MOVED, FINETUNED)
+BODIES = (LAST_STAGE, LQF, LQF_CROPS, MOVED, FINETUNED, LOWER_RATE)
 """Rungs that change more of the network than its last layer."""
 
 

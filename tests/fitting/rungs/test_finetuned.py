@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from finetuned_models import short, training, tuned
-from fits import convnet, data, network, pictures
-from lqf.backbones import load_backbone
-from lqf.data import select_images
+from finetuned_models import CROPPED, short, training, tuned
+from fits import CPU, convnet, data, network, pictures
+from lqf.backbones import Backbone, load_backbone
+from lqf.backbones.average_pool import acting_through_all
+from lqf.data import load_samples, open_images, select_images
 from lqf.fitting import FittedModel, TrainingSet
-from lqf.fitting.finetuned import EPOCHS
+from lqf.fitting.finetuned import EPOCHS, Tuned, finetuned
 from lqf.fitting.fitted_model import FINETUNING
-from lqf.fitting.rungs.finetuned import FINETUNED, FineTunedRung
+from lqf.fitting.rungs.finetuned import FINETUNED, LOWER, LOWER_RATE, FineTunedRung, _in_one_view
 from lqf.fitting.rungs.heads import HEAD, HeadRung
 from lqf.fitting.rungs.pace import WORK, Pace
 from lqf.fitting.rungs.rung import Ground, Known, NotNow
@@ -145,6 +146,60 @@ def test_the_features_are_those_that_the_network_s_weights_act_through(pooling: 
     assert isinstance(model, FittedModel)
     assert model.head.shape[1] - 1 == head.acting.features.shape[1] == (6 if pooling == "bilinear" else 5)
     assert model.report.pooling == attempt.about["pooling"] == name
+
+
+# --- at the highest effort --------------------------------------------------------------------------------------------
+
+
+def test_the_mean_with_the_networks_without_a_fold() -> None:
+    there = ground(views="flip")
+    alone, averaged = FineTunedRung().attempt(there), FineTunedRung(averaged=True).attempt(there)
+    assert torch.equal(averaged.outputs, alone.outputs)
+    new = open_images(load_samples(pictures(4, seed=9)[0]), replace(CROPPED, views="flip"))
+    one_view = replace(there, data=there.data.with_views("none"))
+    expected = [tuned(one_view.data, there.backbone, epochs=2).rows(new, "flip").mean(1)]
+    for k in range(5):
+        part = one_view.data.some((one_view.data.folds != k).numpy())
+        expected.append(tuned(part, there.backbone, epochs=2).rows(new, "flip").mean(1))
+    model = averaged.finish()
+    found = model.outputs(new, device=CPU, batch_size=3)
+    torch.testing.assert_close(found, torch.stack(expected).mean(0), rtol=1e-9, atol=1e-9)
+    assert float((found - expected[0]).abs().max()) > 1e-3
+    assert model.train.ids == there.data.images.samples.ids
+    assert (model.report.n, model.report.moved["networks"]) == (N, 6)  # type: ignore[index]
+    assert model.loo is not None
+    assert torch.equal(model.loo.outputs, alone.outputs)
+
+
+def test_what_an_earlier_climb_has_judged_is_not_trained_again_for_a_mean() -> None:
+    there = ground()
+    first = FineTunedRung().attempt(there)
+    model = FineTunedRung(averaged=True).again(there, Known(first.outputs, first.about)).finish()
+    assert torch.equal(model.head, first.finish().head)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("pooling", ["avg", "both", "bilinear"])
+def test_the_lower_rate_under_all_of_the_head_s_features(pooling: str) -> None:
+    there = ground(pooling=pooling, pool_channels=3)
+    head = there.attempts[HEAD].head
+    assert head is not None
+    rung = FineTunedRung(LOWER_RATE, "best", averaged=True, lower=True)
+    with short(8):
+        attempt = rung.attempt(there)
+        model = attempt.finish()
+    assert isinstance(model, FittedModel)
+    assert attempt.about["pooling"] == model.report.pooling == pooling
+    assert model.head.shape[1] - 1 == 6 * head.features.shape[1]
+    one_view = _in_one_view(head.data)
+    by_hand = at_the_lower_rate(one_view, acting_through_all(head.backbone), pooling)
+    assert model.report.moved is not None
+    assert model.report.moved["rate"] == by_hand.rate
+    assert rung.seconds(there) > FineTunedRung().seconds(there)
+
+
+def at_the_lower_rate(data: TrainingSet, backbone: Backbone, pooling: str) -> Tuned:
+    with short(8):
+        return finetuned(data, backbone, pooling, LOWER)
 
 
 # --- where it cannot be -----------------------------------------------------------------------------------------------

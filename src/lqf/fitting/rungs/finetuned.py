@@ -2,6 +2,10 @@
 
 It is trained once without each fold, and its outputs on the fold judge it on the samples that judge every rung. It has
 no closed form, so that it answers no question about its training samples; in a stack the other members do.
+
+At the highest effort the model is the mean of the network of all samples and of those without a fold, which are there
+anyway: it is better than what judges it. Another one is trained at a lower rate, with derivatives through all of the
+head's features: tasks near to what the network knows want to change it less, and the stack takes of both.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from lqf.backbones import Backbone
+from lqf.backbones.average_pool import acting_through_all
 from lqf.data import has_pixels, select_images
 from lqf.fitting.assemble import assemble_finetuned
-from lqf.fitting.finetuned import EPOCHS, Tuned, finetuned
+from lqf.fitting.finetuned import EPOCHS, Tuned, averaged, finetuned
 from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.folds import JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
@@ -23,16 +29,32 @@ from lqf.fitting.select_shown import Shown, select_shown
 from lqf.fitting.training_set import TrainingSet
 from lqf.settings import Settings
 
-FINETUNED = "fine-tuned"
+FINETUNED, LOWER_RATE = "fine-tuned", "fine-tuned, lower rate"
+"""Names of the rungs."""
+LOWER = 1 / 3
+"""Rate of the second, over that of the first (`benchmarks/results/recipes-*.json`)."""
 
 
 @dataclass(frozen=True)
 class FineTunedRung:
-    """All weights by SGD."""
+    """All weights by SGD.
+
+    Attributes:
+        name: of the rung.
+        effort: the least that includes it.
+        averaged: whether the networks without a fold are a part of the model.
+        lower: whether it is the one at a lower rate.
+    """
 
     name: str = FINETUNED
     effort: str = "standard"
-    kind: str = "finetuned"
+    averaged: bool = False
+    lower: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The root of a covariance takes time, there and back."""
+        return "finetuned through" if self.lower else "finetuned"
 
     def seconds(self, ground: Ground) -> float:
         folds, total = _folds(ground.data), int(ground.data.folds.max()) + 1
@@ -47,33 +69,71 @@ class FineTunedRung:
             raise NotNow("begins at a head, and there is none")
         if ground.context.world.size > 1:
             raise NotNow("runs in one process")
-        head, views = base.head, _views(ground)
-        data = _in_one_view(head.data)
-        rows = _without_folds(data, head, views)
-        return self._judged(ground, select_shown(rows, views, ground.context.settings, ground.losses))
+        views, networks = _views(ground), list[Tuned]()
+        rows = self._without_folds(base.head, views, networks)
+        shown = select_shown(rows, views, ground.context.settings, ground.losses)
+        return self._judged(ground, shown, networks)
 
     def again(self, ground: Ground, tried: Known) -> Attempt:
-        return self._judged(ground, Shown(tried.about["shown"], tried.outputs))
+        return self._judged(ground, Shown(tried.about["shown"], tried.outputs), [])
 
-    def _judged(self, ground: Ground, shown: Shown) -> Attempt:
-        """Nothing but its outputs is needed for what comes after."""
+    def _judged(self, ground: Ground, shown: Shown, networks: list[Tuned]) -> Attempt:
+        """Nothing but its outputs is needed for what comes after; ``networks``: without a fold, where they are kept."""
         head = ground.attempts[HEAD].head
         assert head is not None
         data = _in_one_view(head.data)
         about = {
             "views": "random crops" if has_pixels(data.images) else "none",
             "shown": shown.views,
-            "pooling": head.acting.pooling,
+            "pooling": self._under(head)[1],
             "stage": "all",
             "solver": "sgd",
         }
         return Attempt(
             self.name,
             shown.outputs,
-            lambda: _finished(data, head, shown),
+            lambda: self._finished(head, shown, networks),
             about,
             to_finish=self.seconds(ground) / (1 + 0.8 * _folds(ground.data)),
         )
+
+    def _without_folds(self, head: HeadFit, views: str, networks: list[Tuned]) -> Tensor:
+        """(N, V, C) outputs of every view of the samples, by networks without their fold; NaN where none was trained.
+
+        ``networks``: these are added to it, where they become a part of the model.
+        """
+        rows: Tensor | None = None
+        data = _in_one_view(head.data)
+        context, folds = data.context, _folds(data)
+        with context.progress.stage("fine-tuning without a fold", total=folds, unit="folds") as stage:
+            for k in range(folds):
+                left_out = (data.folds == k).numpy()
+                quiet = replace(data, context=context.quiet())
+                tuned = self._tuned(quiet.some(~left_out), head)
+                found = tuned.rows(select_images(data.images, left_out), views)
+                if rows is None:
+                    rows = found.new_full((len(data), *found.shape[1:]), torch.nan)
+                rows[torch.from_numpy(left_out)] = found
+                if self.averaged:
+                    networks.append(tuned.put_away(data))
+                stage.advance(1)
+        assert rows is not None
+        return rows
+
+    def _tuned(self, data: TrainingSet, head: HeadFit) -> Tuned:
+        return finetuned(data, *self._under(head), LOWER if self.lower else 1.0)
+
+    def _under(self, head: HeadFit) -> tuple[Backbone, str]:
+        """The network, and the name of the features under which it is trained."""
+        if self.lower:
+            return acting_through_all(head.backbone), head.pooling
+        return head.acting.backbone, head.acting.pooling
+
+    def _finished(self, head: HeadFit, shown: Shown, networks: list[Tuned]) -> FittedModel:
+        data = _in_one_view(head.data)
+        loo = data.left_out(shown.outputs, "estimated", "by networks that were fine-tuned without each fold")
+        tuned = self._tuned(data, head)
+        return assemble_finetuned(averaged([*networks, tuned]) if networks else tuned, loo, shown.views)
 
 
 def _views(ground: Ground) -> str:
@@ -90,29 +150,3 @@ def _in_one_view(data: TrainingSet) -> TrainingSet:
     """Crops are drawn anew for every step; what is fixed is the centre. Nothing is linearised."""
     data = replace(data, context=data.context.with_settings(linearize=Settings.linearize))
     return data.with_views("none") if data.n_views > 1 else data
-
-
-def _without_folds(data: TrainingSet, head: HeadFit, views: str) -> Tensor:
-    """(N, V, C) outputs of every view of the samples, by networks without their fold; NaN where none was trained."""
-    rows: Tensor | None = None
-    context, folds = data.context, _folds(data)
-    with context.progress.stage("fine-tuning without a fold", total=folds, unit="folds") as stage:
-        for k in range(folds):
-            left_out = (data.folds == k).numpy()
-            quiet = replace(data, context=context.quiet())
-            found = _tuned(quiet.some(~left_out), head).rows(select_images(data.images, left_out), views)
-            if rows is None:
-                rows = found.new_full((len(data), *found.shape[1:]), torch.nan)
-            rows[torch.from_numpy(left_out)] = found
-            stage.advance(1)
-    assert rows is not None
-    return rows
-
-
-def _tuned(data: TrainingSet, head: HeadFit) -> Tuned:
-    return finetuned(data, head.acting.backbone, head.acting.pooling)
-
-
-def _finished(data: TrainingSet, head: HeadFit, shown: Shown) -> FittedModel:
-    loo = data.left_out(shown.outputs, "estimated", "by networks that were fine-tuned without each fold")
-    return assemble_finetuned(_tuned(data, head), loo, shown.views)

@@ -13,7 +13,7 @@ from lqf.backbones.prefix import split_at, stages
 from lqf.data import normalize
 from lqf.errors import LQFError
 from lqf.fitting.context import Context
-from lqf.fitting.rungs.finetuned import FineTunedRung
+from lqf.fitting.rungs.finetuned import LOWER_RATE, FineTunedRung
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, HeadRung, ViewsRung
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS, LinearRung
 from lqf.fitting.rungs.moved import MovedRung
@@ -96,7 +96,8 @@ def make_plan(ground: Ground) -> Plan:
     linear: list[Rung] = [
         whole,
         LinearRung(LQF_CROPS, context.settings.linearize, "best", many_views=True),
-        FineTunedRung(),
+        FineTunedRung(averaged=effort == "best"),
+        FineTunedRung(LOWER_RATE, "best", averaged=True, lower=True),
         MovedRung(),
         StackRung(),
     ]

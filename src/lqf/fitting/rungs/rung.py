@@ -131,6 +131,10 @@ class Ground:
         """After an attempt."""
         return replace(self, attempts={**self.attempts, attempt.name: attempt})
 
+    def without_attempt(self, name: str) -> Ground:
+        """Where an attempt came to nothing: it cannot be finished, and no stack may count on it."""
+        return replace(self, attempts={n: a for n, a in self.attempts.items() if n != name})
+
     def with_model(self, name: str, model: Model) -> Ground:
         """After a finished model, which is the best."""
         return replace(self, models={**self.models, name: model}, best=name)

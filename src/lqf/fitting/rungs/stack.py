@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lqf.evaluation.stacking import LEAST, shares, stack_coefficients
-from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.fitting.rungs.heads import CROPS
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
@@ -63,9 +63,9 @@ class StackRung:
 
 
 def _kinds(ground: Ground) -> list[Attempt]:
-    """The best head, the head in the most views, the linearised network in the most views, moved, and fine-tuned."""
+    """The best head, the head in the most views, the linearised network in the most, moved, and fine-tuned ones."""
     linear = [name for name in (LQF_CROPS, LQF, LAST_STAGE) if name in ground.attempts][:1]
-    names = dict.fromkeys((ground.best_head, CROPS, *linear, MOVED, FINETUNED))
+    names = dict.fromkeys((ground.best_head, CROPS, *linear, MOVED, FINETUNED, LOWER_RATE))
     return [ground.attempts[name] for name in names if name in ground.attempts]
 
 

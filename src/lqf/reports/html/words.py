@@ -10,7 +10,7 @@ from lqf.analysis.audit.audit import Audit
 from lqf.evaluation.metrics import standard_error
 from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.report import FitReport, last_kept
-from lqf.fitting.rungs.finetuned import FINETUNED
+from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.reports import rungs
 from lqf.reports.html.environment import number, percent
 from lqf.reports.shift import Shift
@@ -27,7 +27,8 @@ def lead(fit: FitReport) -> str:
         images += f" (of {fit.images_given:,}: the time limit)"
     data = f"fitted to {images} of {counted(len(fit.classes), 'class')}"
     if fit.solver == "stack":
-        trained = FINETUNED in last_kept(fit.rungs).get("members", {}) if fit.rungs else False
+        members = last_kept(fit.rungs).get("members", {}) if fit.rungs else {}
+        trained = FINETUNED in members or LOWER_RATE in members
         how = "by solving one convex quadratic problem" + (", or by fine-tuning all weights" if trained else "")
         return f"A stack of models of {fit.backbone}, each {data} {how}."
     if fit.solver == FINETUNING:
