@@ -2,10 +2,13 @@
 
     python benchmarks/levers.py DATA… --backbone efficientnet_lite0 --size 96 --images 150 --outputs FOLDER
 
+    python benchmarks/levers.py DATA… --backbone timm:NAME --state vit.safetensors --size 112 --variants both-one
+
 DATA is a folder with train/ and test/. One climb for each of `VARIANTS`, by `benchmarks/climbs.py`; a variant whose
 outputs are in the folder already is not fitted again. Two models are compared sample by sample: the difference of
 their cross-entropies, positive where the second is better, with its standard error. Out of sample every sample's
 temperature comes from the other samples; on the test set it is that of the fitted model, from training images.
+--state has the weights of a vision transformer that was trained at another size.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import torch
 from common.hardware import hardware, write
 from common.options import Options
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from lqf.data import load_samples
 from lqf.evaluation.calibration import calibrate, log_losses
@@ -63,8 +66,24 @@ def options() -> Options:
     out.add_data("+")
     out.add_settings("backbone", "weights", "size", "device", "seed", effort="standard", time_limit="3h")
     out.add_argument("--images", type=int, default=150, help="training images, the same number of every class")
+    out.add_argument("--variants", nargs="+", choices=[*VARIANTS], default=[*VARIANTS], help="climbs; default: all")
+    out.add_argument("--state", type=Path, help="weights of the transformer that --backbone names")
     out.add_argument("--outputs", type=Path, help="folder for the outputs of all climbs")
     return out
+
+
+def transformer(name: str, size: int, state: Path) -> nn.Module:
+    """A vision transformer of timm for images of a size, with weights that may have been trained at another one."""
+    import timm
+    from timm.layers import resample_abs_pos_embed, set_fused_attn
+
+    set_fused_attn(False)  # forward-mode derivatives have no rule for it
+    network = timm.create_model(name, img_size=size, num_classes=2)
+    weights = load_file(state)
+    weights["pos_embed"] = resample_abs_pos_embed(weights["pos_embed"], network.patch_embed.grid_size)
+    missing = network.load_state_dict(weights, strict=False).missing_keys
+    assert missing == ["head.weight", "head.bias"], missing
+    return network
 
 
 def outputs(data: Path, variant: str, args: argparse.Namespace, folder: Path) -> Outputs:
@@ -103,11 +122,12 @@ def _losses(rows: Outputs, name: str, part: str) -> Tensor:
 
 def measured(data: Path, args: argparse.Namespace, folder: Path) -> Row:
     """All comparisons on one data set; None where a climb did not try the rung."""
-    found = {variant: outputs(data, variant, args, folder) for variant in VARIANTS}
-    rows: Row = {"data": data.name, "n": len(found["all"]["labels"]), "n_test": len(found["all"]["test labels"])}
+    found = {variant: outputs(data, variant, args, folder) for variant in args.variants}
+    any_one = found[args.variants[0]]
+    rows: Row = {"data": data.name, "n": len(any_one["labels"]), "n_test": len(any_one["test labels"])}
     for name, pair in COMPARED.items():
         (first, one), (second, other) = pair
-        tried = all(f"test/{rung}" in found[variant] for variant, rung in pair)
+        tried = all(f"test/{rung}" in found.get(variant, {}) for variant, rung in pair)
         rows[name] = compared((found[first], one), (found[second], other)) if tried else None
     return rows
 
@@ -115,9 +135,11 @@ def measured(data: Path, args: argparse.Namespace, folder: Path) -> Row:
 def main() -> None:
     """Measure and write JSON."""
     args = options().parse()
-    folder = args.outputs or (args.out or climbs.RESULTS) / "outputs"
+    folder, named = args.outputs or (args.out or climbs.RESULTS) / "outputs", args.backbone
+    if args.state:
+        args.backbone = transformer(named.removeprefix("timm:"), int(args.size), args.state)
     rows = [measured(data, args, folder) for data in args.data]
-    name = f"levers-{args.backbone.replace(':', '-')}-{resolve_device(args.device).type}"
+    name = f"levers-{named.replace(':', '-')}-{resolve_device(args.device).type}"
     write(name, {"rows": rows, "hardware": hardware(resolve_device(args.device))}, args.out)
     for row in rows:
         for lever in COMPARED:
