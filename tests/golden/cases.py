@@ -47,7 +47,7 @@ FITS: dict[str, dict[str, Any]] = {
     "relinearised": {**FIXED, "relinearize": 1, "body_weight_decay": 30.0},
     "relinearised-dense": {"solver": "dense", "relinearize": 2, "body_weight_decay": 30.0, "loo": "folds"},
     "relinearised-kernel": {"solver": "dense", "relinearize": 1, "body_weight_decay": 30.0, "loo": "kernel"},
-    "finetuned": {"solver": "dense", "finetune_first": 2, "learning_rate": 1e-3, "minibatch": 5, "loo": "folds"},
+    "finetuned": {"solver": "dense", "finetune_first": 2, "minibatch": 5, "loo": "folds"},
     "sgd": {"solver": "sgd", "epochs": 4, "minibatch": 5, "weight_decay": 1.0, "body_weight_decay": 3.0},
     "adam": {"solver": "adam", "epochs": 4, "minibatch": 5, "weight_decay": 1.0, "body_weight_decay": 3.0},
     "grouped": {"solver": "dense"},

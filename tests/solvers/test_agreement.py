@@ -243,3 +243,13 @@ def test_a_loose_tolerance_is_not_met_by_the_head_alone() -> None:
     solution = solve_pcg(p, loose)
     assert len(solution.history) > 1
     assert solution.certificate.relative_residual <= 0.25 * float(b.norm()) / b_norm
+
+
+def test_nothing_to_learn_is_solved_by_no_change() -> None:
+    """Jᵀr = 0, as where a training before the solve left features that no longer differ between images."""
+    p = problem("convnet")
+    p = replace(p, targets=p.model.base(features(p), p.fold))
+    for solution in (solve_dense(p), solve_pcg(p)):
+        assert float(solution.delta.abs().max()) == 0
+        assert solution.certificate.converged
+        assert solution.certificate.relative_residual == 0

@@ -85,7 +85,15 @@ class Tuned:
         return f.unflatten(0, (len(images), -1)).double().cpu()
 
 
-def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg", share: float = 1.0) -> Tuned:
+def finetuned(
+    data: TrainingSet,
+    backbone: Backbone,
+    pooling: str = "avg",
+    share: float = 1.0,
+    *,
+    epochs: int | None = None,
+    rate: float | None = None,
+) -> Tuned:
     """Fine-tune a copy of the backbone, under a linear head on its features, on all of the training set.
 
     Args:
@@ -93,15 +101,17 @@ def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg", share
         backbone: the network.
         pooling: the name of its features, for the report.
         share: of `RATE`.
+        epochs: passes over the images; default: `EPOCHS`.
+        rate: η; default: measured, and halved as long as the loss rises.
     """
     context = data.context
     if context.world.size > 1:
         raise LQFError("fine-tuning runs in one process; start it without torchrun")
-    how = _how(data)
+    how, given = _how(data, epochs or EPOCHS), rate
     with context.timed("fine-tuning"), seeded(how.seed, context.device):
         begun = _head_of(Encoder(data, backbone), pooling)
         network = _network(begun)
-        rate = share * RATE / max(_curvature(begun, how), 1e-30)
+        rate = given or share * RATE / max(_curvature(begun, how), 1e-30)
         for _ in range(HALVINGS + 1):
             fit = replace(how, learning_rate=rate)
             tuned = fit.fit(
@@ -113,8 +123,10 @@ def finetuned(data: TrainingSet, backbone: Backbone, pooling: str = "avg", share
                 progress=context.progress,
                 tick=context.tick,
             )
-            if not tuned.diverged and not _rises(tuned.losses):
+            if not tuned.diverged and (given or not _rises(tuned.losses)):
                 break
+            if given:
+                raise LQFError(f"the fine-tuning diverged at a learning rate of {given:g}; give a smaller one, or none")
             context.progress.say(f"the loss rises at a learning rate of {rate:.1e}; half of it is tried")
             rate /= 2
         else:
@@ -140,12 +152,12 @@ def averaged(networks: Sequence[Tuned]) -> Tuned:
     return replace(last, encoder=Encoder(last.encoder.data, backbone), head=head)
 
 
-def _how(data: TrainingSet) -> FineTuning:
+def _how(data: TrainingSet, epochs: int) -> FineTuning:
     context, settings = data.context, data.context.settings
     return FineTuning(
         loss="mse",
         alpha=settings.alpha,
-        epochs=EPOCHS,
+        epochs=epochs,
         batch_size=settings.minibatch,
         augment="crops" if has_pixels(data.images) else "none",
         precision="bf16" if context.device.type == "cuda" else "float32",

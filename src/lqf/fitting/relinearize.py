@@ -23,10 +23,10 @@ from torch import Tensor
 from lqf.backbones import Backbone
 from lqf.backbones.average_pool import acting
 from lqf.backbones.state import moved, with_flat_state
-from lqf.data import has_pixels
 from lqf.errors import LQFError
 from lqf.fitting.checkpoint import State
 from lqf.fitting.encoder import Encoder
+from lqf.fitting.finetuned import finetuned
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.pose import outlined, pose, pose_again
 from lqf.fitting.strengths import Strengths, Used
@@ -36,7 +36,6 @@ from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.ridge import Ridge
 from lqf.solvers.planner import Plan
 from lqf.solvers.solution import Solution
-from lqf.training.finetune import FineTuning
 
 HALVINGS = 8
 """Lengths of a step that are tried: 1, ½, ¼, …"""
@@ -67,7 +66,7 @@ def replay(data: TrainingSet, problem: TrainingProblem) -> tuple[TrainingProblem
     assert plan is not None
     encoder = Encoder(data, moves.pretrained)
     if data.context.settings.finetune_first:
-        encoder = finetuned_encoder(encoder)
+        encoder = finetuned_encoder(encoder, pooling)
     here, solution = _solved_at(encoder, pooling, moves.used[0], plan)
     for used in moves.used[1:]:
         encoder = stepped_encoder(here, here.body(solution))
@@ -86,7 +85,7 @@ def _begun(head: HeadFit, state: State | None) -> TrainingProblem:
         return replace(problem, moves=moves)
     _leave(problem)
     del problem
-    return _around(finetuned_encoder(first.encoder), first.pooling, moves)
+    return _around(finetuned_encoder(first.encoder, first.pooling), first.pooling, moves)
 
 
 def _resumed(head: HeadFit, state: State) -> TrainingProblem:
@@ -178,27 +177,15 @@ def follows(before: Tensor, linear: Tensor, after: Tensor) -> Tensor:
     return torch.stack([gap, linear.double().square().sum()])
 
 
-def finetuned_encoder(encoder: Encoder) -> Encoder:
-    """The network after a few epochs of ordinary fine-tuning under a new head, through the pooling it has.
+def finetuned_encoder(encoder: Encoder, pooling: str = "avg") -> Encoder:
+    """The network after a few epochs of fine-tuning from its closed-form head, through the pooling it has.
 
-    All weights change, those before the first linearised stage too. Pictures are cropped and mirrored at random. The
-    root inside bilinear pooling needs float32.
+    All weights change, those before the first linearised stage too (`lqf.fitting.finetuned`).
+
+    Args:
+        encoder: of the network as it is.
+        pooling: the name of its features.
     """
-    data, context, backbone = encoder.data, encoder.context, encoder.backbone
-    settings = context.settings
-    narrow = context.device.type == "cuda" and "pooling" not in backbone.spec
-    how = FineTuning(
-        learning_rate=settings.learning_rate or FineTuning.learning_rate,
-        epochs=settings.finetune_first,
-        batch_size=settings.minibatch,
-        augment="crop" if has_pixels(data.images) else "none",
-        precision="bf16" if narrow else "float32",
-        seed=settings.seed,
-    )
-    with context.timed("fine-tuning"):
-        tuned = how.fit(backbone, data.images, data.preprocess, device=context.device, progress=context.progress)
-    if tuned.diverged:
-        raise LQFError("the fine-tuning before the solve diverged; give a smaller --learning-rate, or fewer epochs")
-    dtype = next(backbone.body.parameters()).dtype
-    body = tuned.network.body.to(dtype)
-    return Encoder(data, moved(backbone, body, {"epochs": settings.finetune_first}))
+    settings = encoder.context.settings
+    how = {"epochs": settings.finetune_first, "rate": settings.learning_rate}
+    return finetuned(encoder.data, encoder.backbone, pooling, **how).encoder

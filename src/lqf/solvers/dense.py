@@ -59,7 +59,7 @@ class Dense:
                 with matmul_precision(fast=False):
                     y, delta = y + correction, delta + problem.from_dual(correction)
                     gap, e = problem.measure(delta)
-                relative = problem.inputs.world.agree(norm(gap) / b_norm)
+                relative = problem.inputs.world.agree(norm(gap) / (b_norm or 1.0))
                 history.append(Step(2 * len(history) + 3, time.perf_counter() - began, relative))
                 stage.advance(2, residual=relative)
                 if relative <= self.tol:

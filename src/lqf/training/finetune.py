@@ -2,10 +2,10 @@
 
     min_w (1/N) Σ s_i ℓ(f(x_i; w), y_i) + (λ/2) ‖w‖²       by SGD with momentum,
 
-with ℓ the cross entropy, or ½‖f − α·onehot(y)‖². It comes before LQF where the settings ask for it (`finetune_first`),
-it adapts a backbone to leaky activations (`lqf.training.adapt`), and it is the baseline that the paper calls NLFT:
-momentum 0.9 and batches of 28, learning rates 0.01 and 0.001, λ 1e-4 and 1e-5, random crops, random resized crops or
-none.
+with ℓ the cross entropy, or ½‖f − α·onehot(y)‖². From the closed-form head it makes fine-tuned models, and comes before
+LQF where the settings ask for it (`lqf.fitting.finetuned`). It adapts a backbone to leaky activations
+(`lqf.training.adapt`), and it is the baseline that the paper calls NLFT: momentum 0.9 and batches of 28, learning rates
+0.01 and 0.001, λ 1e-4 and 1e-5, random crops, random resized crops or none.
 """
 
 from __future__ import annotations
