@@ -107,7 +107,7 @@ def finetuned(
     context = data.context
     if context.world.size > 1:
         raise LQFError("fine-tuning runs in one process; start it without torchrun")
-    how, given = _how(data, epochs or EPOCHS), rate
+    how, given = _how(data, epochs), rate
     with context.timed("fine-tuning"), seeded(how.seed, context.device):
         begun = _head_of(Encoder(data, backbone), pooling)
         network = _network(begun)
@@ -152,12 +152,12 @@ def averaged(networks: Sequence[Tuned]) -> Tuned:
     return replace(last, encoder=Encoder(last.encoder.data, backbone), head=head)
 
 
-def _how(data: TrainingSet, epochs: int) -> FineTuning:
+def _how(data: TrainingSet, epochs: int | None = None) -> FineTuning:
     context, settings = data.context, data.context.settings
     return FineTuning(
         loss="mse",
         alpha=settings.alpha,
-        epochs=epochs,
+        epochs=epochs or EPOCHS,
         batch_size=settings.minibatch,
         augment="crops" if has_pixels(data.images) else "none",
         precision="bf16" if context.device.type == "cuda" else "float32",

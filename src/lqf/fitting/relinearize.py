@@ -187,5 +187,7 @@ def finetuned_encoder(encoder: Encoder, pooling: str = "avg") -> Encoder:
         pooling: the name of its features.
     """
     settings = encoder.context.settings
-    how = {"epochs": settings.finetune_first, "rate": settings.learning_rate}
-    return finetuned(encoder.data, encoder.backbone, pooling, **how).encoder
+    tuned = finetuned(
+        encoder.data, encoder.backbone, pooling, epochs=settings.finetune_first, rate=settings.learning_rate
+    )
+    return tuned.encoder
