@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lqf.errors import LQFError
-from lqf.estimator import LQFClassifier
 from lqf.evaluation.calibration import probabilities
+from lqf.reports.classifier import Classifier
 
 
-def for_cleanlab(model: LQFClassifier) -> dict[str, Any]:
+def for_cleanlab(model: Classifier) -> dict[str, Any]:
     """`labels` (N,) and `pred_probs` (N, n_classes) of a fitted model, as cleanlab's functions take them.
 
     Example:
