@@ -81,6 +81,7 @@ COUNT = Rule(_is_count, "it must be a whole number, 1 or more")
 COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None")
 NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")
 TIME = Rule(lambda v: v is None or _is_positive(v), "give a time like 90, 20s, 10m or 1h30m")
+VERBOSE = Rule(lambda v: isinstance(v, Integral) and int(v) >= 0, "it must be 0 (silent) or 1")
 WHOLE = Rule(_is_whole, "it must be a whole number")
 SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 and at most 1")
 ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
@@ -149,6 +150,12 @@ class Setup:
         metavar="RATIO",
     )
     device: str = setting("auto", "auto (a GPU if there is one), cpu, cuda, cuda:1, …", group=SOLVING, metavar="NAME")
+    verbose: int = setting(
+        1,
+        "0: silent; 1: show progress in terminals and notebooks, and a line now and then elsewhere, unless the work is "
+        "done in a moment",
+        rule=VERBOSE,
+    )
     strict: bool = setting(False, "refuse images that cannot be read, instead of skipping them", group=IMAGES)
     limit_per_class: int | None = setting(
         None, "use at most so many images of every class, chosen by the seed", group=IMAGES, metavar="K"

@@ -161,7 +161,7 @@ def climb(
         context.progress.say(f"all that effort {plan.effort} has was tried; a higher --effort has more")
         return earlier
     for line in plan.lines(done):
-        context.progress.say(line)
+        context.progress.note(line)
     ground = ground.with_settings(linearize=plan.stage)
     return _Climb(ground, plan, context, keep or (lambda _: None), earlier).run()
 
@@ -321,7 +321,7 @@ class _Climb:
                 attempt.alternatives,
             )
         )
-        self.context.progress.say(_said(self.tried[-1], self.context))
+        self.context.progress.note(_said(self.tried[-1], self.context))
         if gains:
             self._keep()
 

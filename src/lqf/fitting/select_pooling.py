@@ -64,7 +64,7 @@ def candidate_heads(data: TrainingSet, backbone: Backbone, pooling: str | None =
         encoder.engine.compile_ahead()
     wanted = _wanted(encoder, pooling or context.settings.pooling)
     if wanted.note:
-        context.progress.say(wanted.note)
+        context.progress.note(wanted.note)
     return try_poolings(wanted, encoder)
 
 

@@ -43,7 +43,7 @@ def select_views(head: HeadFit, fixed: str | None = None) -> HeadFit:
     if not against and len(data) > MOST_IMAGES:
         against = f"are not tried for {len(data):,} images"
     if against and fixed is None:
-        context.progress.say(f"mirrored views {against}; --views flip does")
+        context.progress.note(f"mirrored views {against}; --views flip does")
         return head
     other = in_views(head, "flip")
     if fixed == "flip":
