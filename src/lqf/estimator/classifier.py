@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from lqf.estimator.predictor import Predictor
 from lqf.fitting import Context, Model
 from lqf.fitting.rungs.plan import time_for
 from lqf.fitting.training_data import open_training
+from lqf.reports.explanations import Explanations, explain
 from lqf.runtime.deadline import Deadline
 from lqf.runtime.device import computing, resolve_device
 from lqf.runtime.distributed import ALONE, World
@@ -151,6 +152,27 @@ class LQFClassifier(Predictor):
             progress: where to report.
         """
         return audit(self._analysis(train, y, progress), similar=similar)
+
+    def explain(
+        self,
+        images: Any,
+        *,
+        top: int = 6,
+        without: Iterable[str | int] = (),
+        train: Any = None,
+        progress: Progress | None = None,
+    ) -> Explanations:
+        """The training images behind predictions: those that pushed each one there, and those that pushed away.
+
+        Args:
+            images: what `predict` takes, or `Queries`; labels are shown where they are known.
+            top: training images of each kind, at most.
+            without: training samples, ids or numbers, without which the images are predicted once more.
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            progress: where to report.
+        """
+        analysis = self._analysis(train, None, progress)
+        return explain(analysis, analysis.queries(images), most=top, without=without)
 
     def _analysis(self, train: Any = None, y: Any = None, progress: Progress | None = None) -> Analysis:
         """The one that is open, or a new one."""

@@ -20,14 +20,16 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import Model, Stack
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
+from lqf.reports.html.notebook import model_view, unfitted_view
 from lqf.runtime.device import computing, resolve_device
 from lqf.runtime.out_of_memory import in_smaller_batches
 from lqf.utils import naming
 from lqf.utils.default_progress import default_progress
+from lqf.utils.notebook import Shown, view_of
 from lqf.utils.progress import Progress
 
 
-class Predictor(Parameters):
+class Predictor(Shown, Parameters):
     """What a model can do once there is one, in ``fitted_``."""
 
     fitted_: Model
@@ -151,3 +153,10 @@ class Predictor(Parameters):
         return in_smaller_batches(
             lambda n: compute(images, device=device, batch_size=n, progress=progress), rows, progress.say, what
         )
+
+
+@view_of(Predictor)
+def _view(model: Predictor) -> str:
+    """In a notebook."""
+    name, arguments = type(model).__name__, f"{type(model).__name__}({model._changed()})"
+    return model_view(model.fitted_, name, arguments) if hasattr(model, "fitted_") else unfitted_view(name, arguments)

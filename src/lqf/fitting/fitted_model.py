@@ -19,6 +19,7 @@ from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.model import with_one
 from lqf.settings import Settings, Setup
+from lqf.utils.notebook import Shown
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted
 
@@ -46,7 +47,7 @@ class TrainingTable:
 
 
 @dataclass(frozen=True, eq=False)
-class FittedModel:
+class FittedModel(Shown):
     """f(x) = c + V z̃(x) + W̄ J_z(x) δ_body, averaged over the image's views.
 
     Attributes:

@@ -16,12 +16,13 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.fitted_model import FittedModel, TrainingTable
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
+from lqf.utils.notebook import Shown
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import percent
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
+class Stack(Shown):
     """f = Σ w_k f_k over its members, Σ w_k = 1.
 
     Attributes:
