@@ -13,6 +13,7 @@ from textwrap import fill
 from typing import Any
 
 from lqf.errors import LQFError
+from lqf.utils import naming
 from lqf.utils.text import seconds_of
 
 
@@ -46,7 +47,9 @@ def view_count(name: str) -> int:
     if number and int(number[1]) >= 3:
         return int(number[1])
     if name not in NAMED_VIEWS:
-        raise LQFError(f"views is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
+        raise LQFError(
+            f"{naming.name('views')} is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)"
+        )
     return NAMED_VIEWS[name]
 
 
@@ -62,8 +65,8 @@ def check_shown(views: str, shown: str) -> None:
     """LQFError where a prediction would average over views that are not the first of those trained on."""
     if shown in NAMED_VIEWS and not begins_with(views, shown):
         raise LQFError(
-            f"predict_views {shown!r} averages over the centre of an image and its mirror image, with which views "
-            f"{views!r} do not begin; choose views flip, resized or crops8, or predict_views none or same"
+            f"{naming.name('predict_views')} {shown!r} averages over the centre of an image and its mirror "
+            f"image, with which views {views!r} do not begin; choose views flip, resized or crops8, or predict_views none or same"
         )
 
 
@@ -322,25 +325,25 @@ class Settings:
             _check(f, getattr(self, f.name))
         if self.augment != "none" and self.solver not in ("sgd", "adam"):
             raise LQFError(
-                f"augment {self.augment!r} draws new images in every epoch and needs solver `sgd` or `adam`; "
-                "the other solvers take a fixed set of `views`"
+                f"{naming.name('augment')} {self.augment!r} draws new images in every epoch and needs "
+                f"{naming.name('solver')} `sgd` or `adam`; the other solvers take a fixed set of `views`"
             )
         if self.pooling == "both" and self.linearize_reduction:
             raise LQFError(
-                "linearize_reduction lets the channels of bilinear pooling change, and pooling `both` leaves them as "
-                "they are; use pooling `bilinear`"
+                f"{naming.name('linearize_reduction')} lets the channels of bilinear pooling change, and "
+                "pooling `both` leaves them as they are; use pooling `bilinear`"
             )
         if self.views != "auto":
             check_shown(self.views, self.predict_views)
         if not self.climbs and (self.effort != "auto" or self.time_limit is not None):
             raise LQFError(
-                "effort and time_limit say how far to climb from model to model, and these settings name one model "
-                f"({self._named()}); leave out the one or the other"
+                f"{naming.name('effort')} and {naming.name('time_limit')} say how far to climb from model to "
+                f"model, and these settings name one model ({self._named()}); leave out the one or the other"
             )
         if self.moves and self.solver == "head":
             raise LQFError(
-                "relinearize and finetune_first move the network, and solver `head` leaves it as it is; "
-                "use `auto`, `dense` or `pcg`"
+                f"{naming.name('relinearize')} and {naming.name('finetune_first')} move the network, and "
+                "solver `head` leaves it as it is; use `auto`, `dense` or `pcg`"
             )
 
     @property
@@ -356,7 +359,7 @@ class Settings:
     def _named(self) -> str:
         default = {f.name: f.default for f in fields(self)}
         names = ("solver", "relinearize", "finetune_first", "form")
-        return ", ".join(f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) != default[n])
+        return ", ".join(naming.given(n, getattr(self, n)) for n in names if getattr(self, n) != default[n])
 
     @property
     def moves(self) -> bool:
@@ -386,9 +389,9 @@ INCIDENTAL = ("effort", "time_limit", "tol", "max_passes", "batch_size", "precis
 def _check(f: Field[Any], value: Any) -> None:
     choices, rule = f.metadata["choices"], f.metadata["rule"]
     if choices and value not in choices:
-        raise LQFError(f"{f.name} is {value!r}; choose one of {', '.join(choices)}")
+        raise LQFError(f"{naming.name(f.name)} is {value!r}; choose one of {', '.join(choices)}")
     if rule is not None and not rule.allows(value):
-        raise LQFError(f"{f.name} is {value!r}; {rule.sentence}")
+        raise LQFError(f"{naming.name(f.name)} is {value!r}; {rule.sentence}")
 
 
 def _plain(value: Any) -> Any:

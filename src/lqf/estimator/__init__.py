@@ -1,5 +1,7 @@
-"""`LQFClassifier`: the scikit-learn face of the library."""
+"""`LQFClassifier`: the scikit-learn face of the library, and `load`, which reads a saved one."""
 
 from lqf.estimator.classifier import LQFClassifier
 
-__all__ = ["LQFClassifier"]
+load = LQFClassifier.load
+
+__all__ = ["LQFClassifier", "load"]

@@ -184,8 +184,14 @@ class LQFClassifier(Predictor):
     # --- on disk ------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model as a folder of safetensors, JSON and CSV."""
+        """Write the model as a folder of safetensors, JSON and CSV.
+
+        A network of your own is code, which is not saved; `load` wants it again, and saving says so.
+        """
         storage.save(self._model(), path, overwrite=overwrite)
+        sentence = storage.about_loading(self._model(), path)
+        if sentence is not None:
+            self._shown(None).say(sentence)
 
     @classmethod
     def load(

@@ -21,6 +21,7 @@ from lqf.linear.batch import usual_rows
 from lqf.runtime.distributed import World
 from lqf.runtime.out_of_memory import in_smaller_batches
 from lqf.settings import Settings, Setup
+from lqf.utils import naming
 from lqf.utils.progress import Progress
 
 
@@ -122,7 +123,9 @@ def _fingerprint(images: Images, settings: Settings, spec: dict[str, Any], prepr
 def check_solver(settings: Settings, world: World) -> None:
     """Refuse what cannot be shared by many processes."""
     if world.size > 1 and settings.finetune_first:
-        raise LQFError("the fine-tuning of finetune_first runs in one process; start it without torchrun")
+        raise LQFError(
+            f"the fine-tuning of {naming.name('finetune_first')} runs in one process; start it without torchrun"
+        )
     if world.size > 1 and settings.solver in ("sgd", "adam"):
         raise LQFError(
             f"solver `{settings.solver}` takes small batches from all images, one after the other, and runs in one "
