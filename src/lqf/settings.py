@@ -66,7 +66,8 @@ def check_shown(views: str, shown: str) -> None:
     if shown in NAMED_VIEWS and not begins_with(views, shown):
         raise LQFError(
             f"{naming.name('predict_views')} {shown!r} averages over the centre of an image and its mirror "
-            f"image, with which views {views!r} do not begin; choose views flip, resized or crops8, or predict_views none or same"
+            f"image, with which views {views!r} do not begin; choose views flip, resized or crops8, "
+            "or predict_views none or same"
         )
 
 
