@@ -1,5 +1,6 @@
 """Everything public says in one to three lines what it is and what came out."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -51,8 +52,6 @@ SHOWN = {
 def test_what_it_is_and_its_main_figure(name, model):
     make, words = SHOWN[name]
     shown = repr(make(model))
-    import re
-
     assert re.fullmatch(words, shown), shown
     assert len(shown.splitlines()) <= 4
     assert max(map(len, shown.splitlines())) <= 120

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from lqf import storage
@@ -99,6 +100,10 @@ class LQFClassifier(Predictor):
         context = Context(settings, device, world, progress, deadline=deadline)
         self._adopt(fit_model(samples, setup, context, Kept(file, resume, keep, earlier, source)))
         return self
+
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> np.ndarray:
+        """Fit, then `transform` the same images."""
+        return self.fit(X, y, **options).transform(X)
 
     # --- asking about the training data -------------------------------------------------------------------------------
 

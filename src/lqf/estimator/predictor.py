@@ -60,10 +60,6 @@ class Predictor(Shown, Parameters):
         progress = self._shown(progress)
         return self.features(self._open(X, progress), progress=progress).numpy()
 
-    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> np.ndarray:
-        """Fit, then `transform` the same images."""
-        return self.fit(X, y, **options).transform(X)
-
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """(p,) names of the columns of `transform`."""
         model = self._model()
