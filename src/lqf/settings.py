@@ -327,7 +327,7 @@ class Settings:
         if self.augment != "none" and self.solver not in ("sgd", "adam"):
             raise LQFError(
                 f"{naming.name('augment')} {self.augment!r} draws new images in every epoch and needs "
-                f"{naming.name('solver')} `sgd` or `adam`; the other solvers take a fixed set of `views`"
+                "solver `sgd` or `adam`; the other solvers take a fixed set of `views`"
             )
         if self.pooling == "both" and self.linearize_reduction:
             raise LQFError(

@@ -1,12 +1,15 @@
 """Quick work shows nothing; what lasts is shown with what was remarked before."""
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from lqf.utils import patience
+from lqf.utils.notebook_line import NotebookLine
 from lqf.utils.patience import Patience
-from lqf.utils.progress import PlainText
+from lqf.utils.progress import PlainText, TerminalLine
 from lqf.utils.progress_lines import ProgressLines
 
 
@@ -44,7 +47,7 @@ def test_after_a_rest_patience_begins_anew(clock):
     assert kept.over()  # the same work goes on
 
 
-@pytest.mark.parametrize("kind", [PlainText, ProgressLines])
+@pytest.mark.parametrize("kind", [lambda out, s: PlainText(TerminalLine(out), s), ProgressLines])
 def test_a_quick_stage_leaves_no_trace_and_a_sentence_that_matters_does(clock, kind):
     out = io.StringIO()
     progress = kind(out, 1.0)
@@ -60,7 +63,7 @@ def test_a_quick_stage_leaves_no_trace_and_a_sentence_that_matters_does(clock, k
 
 def test_a_stage_that_lasts_appears_with_all_that_it_has_done(clock):
     out = io.StringIO()
-    progress = PlainText(out, 1.0)
+    progress = PlainText(TerminalLine(out), 1.0)
     with progress.stage("predicting", total=4, unit="images") as stage:
         stage.advance(3)
         assert out.getvalue() == ""
@@ -70,18 +73,31 @@ def test_a_stage_that_lasts_appears_with_all_that_it_has_done(clock):
     assert out.getvalue().endswith("\n")
 
 
-def test_in_a_notebook_a_line_replaces_the_one_before_without_codes(clock):
-    out = io.StringIO()
-    progress = PlainText(out, codes=False)
-    with progress.stage("reading images", total=100) as stage:
-        clock[0] += 1
-        stage.advance(50)
-        progress.say("skipped `x.jpg`")
-    lines = re_lines(out.getvalue())
-    assert "\x1b" not in out.getvalue()
-    assert len({len(line) for line in lines}) == 1  # else the end of a longer one would stay
-    assert any(line.rstrip() == "skipped `x.jpg`" for line in lines)
+class Cell:
+    """IPython's display, with all that one place has shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    def display(self, data, *, raw, display_id):
+        assert raw
+        assert display_id
+        self.shown.append([data["text/plain"]])
+        return SimpleNamespace(update=lambda data, raw: self.shown[-1].append(data["text/plain"]))
 
 
-def re_lines(text):
-    return [line for line in text.replace("\n", "").split("\r") if line]
+def test_in_a_notebook_one_place_shows_one_stage_after_the_other(clock, monkeypatch, capsys):
+    cell = Cell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(display=cell))
+    monkeypatch.setitem(sys.modules, "IPython.display", cell)
+    progress = PlainText(NotebookLine(), 1.0)
+    clock[0] += 1
+    for name in ("reading images", "features"):
+        with progress.stage(name, total=100) as stage:
+            clock[0] += 1
+            stage.advance(50)
+    progress.say("skipped `x.jpg`")
+    (place,) = cell.shown
+    assert place[0].startswith("reading images [........")
+    assert place[-1].startswith("features [########")
+    assert capsys.readouterr() == ("skipped `x.jpg`\n", "")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 
+from lqf.utils.notebook_line import NotebookLine
 from lqf.utils.progress import SILENT, PlainText, Progress, terminal_progress
 from lqf.utils.progress_lines import ProgressLines
 
@@ -29,7 +30,7 @@ def default_progress(verbose: int = 1) -> Progress:
     if multiprocessing.current_process().name != "MainProcess":  # one of many that write at once: no bars
         return ProgressLines(sys.stderr, LOG_SECONDS)
     if in_notebook():
-        return PlainText(sys.stdout, SECONDS, codes=False)  # what a cell has on stderr looks like an error
+        return PlainText(NotebookLine(), SECONDS)
     return terminal_progress(SECONDS if sys.stderr.isatty() else LOG_SECONDS)
 
 

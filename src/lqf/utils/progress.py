@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from lqf.utils.meter import Meter, NamedMeter
 from lqf.utils.patience import Patience
 from lqf.utils.progress_lines import ProgressLines
-from lqf.utils.text import WIDTH
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -93,7 +92,7 @@ def terminal_progress(patience: float = 0.0) -> Progress:
     try:
         from rich.console import Console
     except ImportError:
-        return PlainText(sys.stderr, patience)
+        return PlainText(TerminalLine(sys.stderr), patience)
     return _Rich(Console(stderr=True), patience)
 
 
@@ -159,17 +158,53 @@ class _RichStage:
         self.bars.update(self.task, advance=n, refresh=self.meter.due())
 
 
+class Line(Protocol):
+    """One line that is rewritten in place, somewhere."""
+
+    def rewrite(self, text: str) -> None:
+        """Show this in place of what was there."""
+        ...
+
+    def leave(self) -> None:
+        """What is there stays; the next line is another one."""
+        ...
+
+    def say(self, sentence: str) -> None:
+        """Print a line for good, apart from the one that is rewritten."""
+        ...
+
+
+@dataclass
+class TerminalLine:
+    """A terminal's last line."""
+
+    stream: TextIO
+
+    def rewrite(self, text: str) -> None:
+        columns = shutil.get_terminal_size().columns
+        self._write(f"\r{_CLEAR}{text[: columns - 1]}")  # a wrapped line cannot be rewritten
+
+    def leave(self) -> None:
+        self._write("\n")
+
+    def say(self, sentence: str) -> None:
+        self._write(f"\r{_CLEAR}{sentence}\n")
+
+    def _write(self, text: str) -> None:
+        self.stream.write(text)
+        self.stream.flush()
+
+
 class PlainText(_Silent):
     """The same content without rich: one line, rewritten in place; of nested stages the innermost is shown.
 
     Args:
-        stream: where to write.
+        line: where.
         patience: seconds in which nothing is shown.
-        codes: whether it knows a terminal's codes; a notebook's cell, which does not, gets lines of one length.
     """
 
-    def __init__(self, stream: TextIO, patience: float = 0.0, *, codes: bool = True) -> None:
-        self._stream, self._codes = stream, codes
+    def __init__(self, line: Line, patience: float = 0.0) -> None:
+        self._line = line
         self._open: list[NamedMeter] = []
         self._drawn = False
         self._patience = Patience(patience, self.say)
@@ -190,7 +225,7 @@ class PlainText(_Silent):
             self._draw() if self._open else self._end()
 
     def say(self, sentence: str) -> None:
-        self._in_place(sentence, "\n")
+        self._line.say(sentence)
         self._draw()
 
     def note(self, sentence: str) -> None:
@@ -201,20 +236,9 @@ class PlainText(_Silent):
             stage = self._open[-1]
             bar = "" if stage.total is None else "[" + ("#" * round(16 * stage.fraction)).ljust(16, ".") + "] "
             self._drawn = True
-            self._in_place(f"{stage.name} {bar}{stage}"[: self._columns()])  # a wrapped line cannot be rewritten
+            self._line.rewrite(f"{stage.name} {bar}{stage}")
 
     def _end(self) -> None:
         if self._drawn:
-            self._write("\n")
+            self._line.leave()
         self._drawn = False
-
-    def _in_place(self, line: str, end: str = "") -> None:
-        whole = f"{_CLEAR}{line}" if self._codes else line.ljust(self._columns())
-        self._write(f"\r{whole}{end}")
-
-    def _columns(self) -> int:
-        return shutil.get_terminal_size().columns - 1 if self._codes else WIDTH - 1
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
