@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fits import FIXED, classifier, data
+from html_reader import Reader
 from lqf.data import load_samples
 from lqf.evaluation.leave_one_out import LeaveOneOut
+from stacks import stacked
 
 X, Y = data(18)
 NEW, NEW_Y = data(5, seed=7)
@@ -74,3 +76,13 @@ def test_a_report_without_leave_one_out_and_of_a_climb(model):
     assert replace(report, loo_error=None).headline == "18 images, 3 classes; error on unseen images not known"
     climbed = replace(report, error=0.0421, error_standard_error=0.009)
     assert climbed.headline == "18 images, 3 classes; expected error 4.2% ± 0.9"
+
+
+def test_a_stack_names_its_members():
+    models = {name: classifier(solver=name, verbose=0).fit(X, Y) for name in ("head", "dense")}
+    stack = stacked(models, (0.25, 0.75))
+    headline = "head 25% + dense 75% of Sequential; 18 images, 3 classes; expected error 15.3% ± 1.8"
+    assert repr(stack) == f"Stack({headline})"
+    view = Reader(stack._repr_html_())
+    for words in ("Head 25% + dense 75% of Sequential", "expected error", "head, mirror images", "gains nothing"):
+        assert words in view.text
