@@ -8,7 +8,8 @@ import pytest
 
 from lqf.utils import default_progress as module
 from lqf.utils.default_progress import default_progress, in_notebook
-from lqf.utils.progress import SILENT, PlainText
+from lqf.utils.plain_text import PlainText
+from lqf.utils.progress import SILENT
 from lqf.utils.progress_lines import ProgressLines
 from processes import python
 from terminal import on_a_terminal

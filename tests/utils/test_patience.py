@@ -9,7 +9,7 @@ import pytest
 from lqf.utils import patience
 from lqf.utils.notebook_line import NotebookLine
 from lqf.utils.patience import Patience
-from lqf.utils.progress import PlainText, TerminalLine
+from lqf.utils.plain_text import PlainText, TerminalLine
 from lqf.utils.progress_lines import ProgressLines
 
 

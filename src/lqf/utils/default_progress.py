@@ -12,7 +12,8 @@ import multiprocessing
 import sys
 
 from lqf.utils.notebook_line import NotebookLine
-from lqf.utils.progress import SILENT, PlainText, Progress, terminal_progress
+from lqf.utils.plain_text import PlainText
+from lqf.utils.progress import SILENT, Progress, terminal_progress
 from lqf.utils.progress_lines import ProgressLines
 
 SECONDS, LOG_SECONDS = 1.0, 2.0
