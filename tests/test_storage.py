@@ -236,7 +236,7 @@ def test_damage_is_found(run: Path, name: str) -> None:
 def test_another_network_is_refused(run: Path) -> None:
     with pytest.raises(LQFError, match="has other weights than the saved model"):
         load(run, network(seed=1))
-    with pytest.raises(LQFError, match=r"network of your own .*; give it again with backbone="):
+    with pytest.raises(LQFError, match=r"network of your own .*; give it again: .*backbone=network"):
         LQFClassifier.load(run)
 
 

@@ -13,6 +13,7 @@ from textwrap import fill
 from typing import Any
 
 from lqf.errors import LQFError
+from lqf.utils import naming
 from lqf.utils.text import seconds_of
 
 
@@ -46,7 +47,9 @@ def view_count(name: str) -> int:
     if number and int(number[1]) >= 3:
         return int(number[1])
     if name not in NAMED_VIEWS:
-        raise LQFError(f"views is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
+        raise LQFError(
+            f"{naming.name('views')} is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)"
+        )
     return NAMED_VIEWS[name]
 
 
@@ -62,8 +65,9 @@ def check_shown(views: str, shown: str) -> None:
     """LQFError where a prediction would average over views that are not the first of those trained on."""
     if shown in NAMED_VIEWS and not begins_with(views, shown):
         raise LQFError(
-            f"predict_views {shown!r} averages over the centre of an image and its mirror image, with which views "
-            f"{views!r} do not begin; choose views flip, resized or crops8, or predict_views none or same"
+            f"{naming.name('predict_views')} {shown!r} averages over the centre of an image and its mirror "
+            f"image, with which views {views!r} do not begin; choose views flip, resized or crops8, "
+            "or predict_views none or same"
         )
 
 
@@ -81,6 +85,7 @@ COUNT = Rule(_is_count, "it must be a whole number, 1 or more")
 COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None")
 NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")
 TIME = Rule(lambda v: v is None or _is_positive(v), "give a time like 90, 20s, 10m or 1h30m")
+VERBOSE = Rule(lambda v: isinstance(v, Integral) and int(v) >= 0, "it must be 0 (silent) or 1")
 WHOLE = Rule(_is_whole, "it must be a whole number")
 SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 and at most 1")
 ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
@@ -149,6 +154,12 @@ class Setup:
         metavar="RATIO",
     )
     device: str = setting("auto", "auto (a GPU if there is one), cpu, cuda, cuda:1, …", group=SOLVING, metavar="NAME")
+    verbose: int = setting(
+        1,
+        "0: silent; 1: show progress in terminals and notebooks, and a line now and then elsewhere, unless the work is "
+        "done in a moment",
+        rule=VERBOSE,
+    )
     strict: bool = setting(False, "refuse images that cannot be read, instead of skipping them", group=IMAGES)
     limit_per_class: int | None = setting(
         None, "use at most so many images of every class, chosen by the seed", group=IMAGES, metavar="K"
@@ -315,25 +326,25 @@ class Settings:
             _check(f, getattr(self, f.name))
         if self.augment != "none" and self.solver not in ("sgd", "adam"):
             raise LQFError(
-                f"augment {self.augment!r} draws new images in every epoch and needs solver `sgd` or `adam`; "
-                "the other solvers take a fixed set of `views`"
+                f"{naming.name('augment')} {self.augment!r} draws new images in every epoch and needs "
+                "solver `sgd` or `adam`; the other solvers take a fixed set of `views`"
             )
         if self.pooling == "both" and self.linearize_reduction:
             raise LQFError(
-                "linearize_reduction lets the channels of bilinear pooling change, and pooling `both` leaves them as "
-                "they are; use pooling `bilinear`"
+                f"{naming.name('linearize_reduction')} lets the channels of bilinear pooling change, and "
+                "pooling `both` leaves them as they are; use pooling `bilinear`"
             )
         if self.views != "auto":
             check_shown(self.views, self.predict_views)
         if not self.climbs and (self.effort != "auto" or self.time_limit is not None):
             raise LQFError(
-                "effort and time_limit say how far to climb from model to model, and these settings name one model "
-                f"({self._named()}); leave out the one or the other"
+                f"{naming.name('effort')} and {naming.name('time_limit')} say how far to climb from model to "
+                f"model, and these settings name one model ({self._named()}); leave out the one or the other"
             )
         if self.moves and self.solver == "head":
             raise LQFError(
-                "relinearize and finetune_first move the network, and solver `head` leaves it as it is; "
-                "use `auto`, `dense` or `pcg`"
+                f"{naming.name('relinearize')} and {naming.name('finetune_first')} move the network, and "
+                "solver `head` leaves it as it is; use `auto`, `dense` or `pcg`"
             )
 
     @property
@@ -349,7 +360,7 @@ class Settings:
     def _named(self) -> str:
         default = {f.name: f.default for f in fields(self)}
         names = ("solver", "relinearize", "finetune_first", "form")
-        return ", ".join(f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) != default[n])
+        return ", ".join(naming.given(n, getattr(self, n)) for n in names if getattr(self, n) != default[n])
 
     @property
     def moves(self) -> bool:
@@ -379,9 +390,9 @@ INCIDENTAL = ("effort", "time_limit", "tol", "max_passes", "batch_size", "precis
 def _check(f: Field[Any], value: Any) -> None:
     choices, rule = f.metadata["choices"], f.metadata["rule"]
     if choices and value not in choices:
-        raise LQFError(f"{f.name} is {value!r}; choose one of {', '.join(choices)}")
+        raise LQFError(f"{naming.name(f.name)} is {value!r}; choose one of {', '.join(choices)}")
     if rule is not None and not rule.allows(value):
-        raise LQFError(f"{f.name} is {value!r}; {rule.sentence}")
+        raise LQFError(f"{naming.name(f.name)} is {value!r}; {rule.sentence}")
 
 
 def _plain(value: Any) -> Any:

@@ -35,6 +35,7 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Model, Stack, TrainingTable
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
+from lqf.utils import naming
 from lqf.utils.files import atomic_folder, has_format
 from lqf.utils.json_values import dump_json, json_values
 
@@ -42,6 +43,8 @@ T = TypeVar("T")
 FORMAT = "lqf-model"
 VERSION, STACKED = 1, 2
 """Versions of the format: of one model, and of a stack, which older readers do not know."""
+OWN = "module:"
+"""Before the class of a network that was given as a Python object."""
 BACKBONE, RUNGS = "backbone.safetensors", "rungs.safetensors"
 
 
@@ -53,14 +56,34 @@ def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
         _write(model, temporary)
 
 
+def about_loading(model: Model, path: str | Path) -> str | None:
+    """What its user has to know about a saved model: how it is loaded, where its network cannot be saved."""
+    spec = model.backbone.spec
+    if not spec["name"].startswith(OWN):
+        return None
+    return f"{_on_own_network(path, spec)}, which is not saved with it; load it with {_to_load(path)}"
+
+
+def _on_own_network(path: str | Path, spec: Mapping[str, Any]) -> str:
+    return f"`{path}` stands on a network of your own ({spec['name'].removeprefix(OWN)})"
+
+
+def _to_load(path: str | Path) -> str:
+    return f"LQFClassifier.load({str(path)!r}, backbone=network)"
+
+
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something, before any work is done."""
     if not path.exists():
         return
     if not overwrite:
-        raise LQFError(f"`{path}` exists; choose another output folder, or give --overwrite to replace it")
+        raise LQFError(
+            f"`{path}` exists; choose another output folder, or give {naming.given('overwrite')} to replace it"
+        )
     if not has_format(path / "model.json", FORMAT) and not (path.is_dir() and not any(path.iterdir())):
-        raise LQFError(f"`{path}` exists and is not a fitted model; it is not replaced even with --overwrite")
+        raise LQFError(
+            f"`{path}` exists and is not a fitted model; it is not replaced even with {naming.given('overwrite')}"
+        )
 
 
 def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None) -> Model:
@@ -71,18 +94,22 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
         backbone: the network itself, where it was a Python object that cannot be named.
         weights: the backbone's weights file, where it has moved.
     """
-    path = Path(path)
+    return _load(Path(path), backbone, weights, Path(path))
+
+
+def _load(path: Path, backbone: nn.Module | None, weights: str | Path | None, whole: Path) -> Model:
+    """The model in ``path``, which is the folder ``whole`` itself or a member's inside it."""
     meta = _read_json(path)
     for name, digest in meta["files"].items():
         if not (path / name).is_file() or _sha256(path / name) != digest:
             raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
     try:
         if meta["version"] == STACKED:
-            return _load_stack(path, meta, backbone, weights)
+            return _load_stack(path, meta, backbone, weights, whole)
         # copies begin where processors like numbers to begin, as computed ones do; products round by that, too
         tensors = {name: value.clone() for name, value in load_file(path / "weights.safetensors").items()}
         state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
-        rebuilt = _rebuilt(path, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
+        rebuilt = _rebuilt(whole, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
         return _assemble(path, meta, tensors, rebuilt, _read_setup(meta, backbone, weights))
     except (KeyError, TypeError, SafetensorError) as error:
         raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
@@ -193,8 +220,9 @@ def _rebuilt(
     reduction: torch.Tensor | None,
     state: dict[str, torch.Tensor] | None,
 ) -> Backbone:
-    if module is None and spec["name"].startswith("module:"):
-        raise LQFError(f"`{path}` stands on a network of your own ({spec['name'][7:]}); give it again with backbone=")
+    if module is None and spec["name"].startswith(OWN):
+        in_python = "in Python, " if naming.on_command_line() else ""
+        raise LQFError(f"{_on_own_network(path, spec)}; {in_python}give it again: {_to_load(path)}")
     return rebuild_backbone(spec, module=module, weights=weights, reduction=reduction, state=state)
 
 
@@ -228,8 +256,10 @@ def _assemble(
     )
 
 
-def _load_stack(path: Path, meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None) -> Stack:
-    members = [load(path / m["folder"], backbone=backbone, weights=weights) for m in meta["members"]]
+def _load_stack(
+    path: Path, meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None, whole: Path
+) -> Stack:
+    members = [_load(path / m["folder"], backbone, weights, whole) for m in meta["members"]]
     train = _read_samples(path / "samples.csv", tuple(meta["classes"]), meta["train"])
     tensors = load_file(path / "weights.safetensors") if meta["loo"] is not None else {}
     return Stack(

@@ -54,6 +54,9 @@ class Analysis:
     problem: TrainingProblem
     method: Method
 
+    def __repr__(self) -> str:
+        return f"Analysis({self.model.what}; {self.units.counted}; {self.level})"
+
     @classmethod
     def of(cls, model: Model, images: Images, context: Context, method: str = "auto") -> Analysis:
         """Open the problem of a fitted model over its training images again.
@@ -214,6 +217,7 @@ class Analysis:
             beta=self.model.beta,
             query_ids=queries.ids,
             classes=self.classes,
+            samples=queries.images.samples,
         )
 
     @computing

@@ -33,6 +33,7 @@ from lqf.linear.problem import rows_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.solution import Solution
+from lqf.utils import naming
 from lqf.utils.exactness import Answer, Level
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
@@ -135,7 +136,7 @@ class ByIteration:
         if "moved" in self.model.backbone.spec:
             raise LQFError(
                 "the outputs of a moved network on unseen data are known for some of the training samples only; "
-                "fit with --loo folds to have all of them"
+                f"fit with {naming.given('loo', 'folds')} to have all of them"
             )
         return refit_folds(self.problem, every=True, first=self.model.preprocess.n_views)
 

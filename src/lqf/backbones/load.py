@@ -17,6 +17,7 @@ from lqf.backbones.libraries import INSTALL, load_module, load_timm, load_torchv
 from lqf.backbones.side_by_side import copies
 from lqf.backbones.state import with_state
 from lqf.errors import LQFError
+from lqf.utils import naming
 
 FAMILIES = {"timm": load_timm, "torchvision": load_torchvision}
 
@@ -145,12 +146,12 @@ def available() -> list[BackboneInfo]:
 def _builtin_info(name: str) -> BackboneInfo:
     net = BUILTIN[name]
     if net.package is None:
-        return BackboneInfo(name, False, net.note, "name its weights file: --weights FILE")
+        return BackboneInfo(name, False, net.note, f"name its weights file: {naming.given('weights', 'FILE')}")
     here = net.package.find() is not None
     return BackboneInfo(name, here, net.note, "" if here else net.package.install)
 
 
 def _family_info(family: str) -> BackboneInfo:
     here = find_spec(family) is not None
-    note = f"any image classifier of {family}; its weights are downloaded unless --weights names a file"
+    note = f"any image classifier of {family}; its weights are downloaded unless {naming.name('weights')} names a file"
     return BackboneInfo(f"{family}:NAME", here, note, "" if here else INSTALL[family])

@@ -22,6 +22,8 @@ def plain_labels(labels: Iterable[object], what: str = "label") -> list[Label]:
         raise LQFError(f"{what}s are a list with one {what} per image, not the text {labels!r}")
     if isinstance(labels, Tensor):
         labels = labels.detach().cpu().numpy()
+    elif hasattr(labels, "__array__"):
+        labels = np.asarray(labels)  # a column of any library
     values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     return [plain_label(value, i, what) for i, value in enumerate(values)]
 

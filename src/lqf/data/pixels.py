@@ -15,6 +15,7 @@ from lqf.data.preprocess import Preprocess
 from lqf.data.samples import Index, Samples, positions
 from lqf.data.sources import TensorSource
 from lqf.errors import LQFError
+from lqf.utils.text import counted
 
 Skipped = tuple[tuple[str, str], ...]  # (id, reason)
 
@@ -29,6 +30,9 @@ class PixelImages:
     skipped: Skipped
     workers: int
     store: np.ndarray | None = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"PixelImages({self.samples.name}: {counted(len(self), 'image')} of {self.preprocess.size} px)"
 
     @property
     def own(self) -> range:
@@ -89,6 +93,9 @@ class TensorImages:
     samples: Samples
     hashes: tuple[str, ...]
     skipped: Skipped = ()
+
+    def __repr__(self) -> str:
+        return f"TensorImages({self.samples.name}: {counted(len(self), 'tensor')})"
 
     @property
     def own(self) -> range:

@@ -11,9 +11,10 @@ from lqf.evaluation.calibration import calibrate, probabilities
 from lqf.evaluation.metrics import standard_error
 from lqf.linear.targets import decide, error_rate
 from lqf.utils.exactness import Answer
+from lqf.utils.text import counted, percent
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LeaveOneOut(Answer):
     """Out-of-sample outputs of the training samples.
 
@@ -27,6 +28,11 @@ class LeaveOneOut(Answer):
 
     labels: Tensor
     weights: Tensor
+
+    def _about(self) -> str:
+        known, n = int(self.known.sum()), len(self.labels)
+        part = f", known for {known:,}" if known < n else ""
+        return f"{counted(n, 'sample')}{part}, error {percent(self.error) if known else 'not known'}"
 
     @property
     def outputs(self) -> Tensor:

@@ -19,7 +19,9 @@ from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.model import with_one
 from lqf.settings import Settings, Setup
+from lqf.utils.notebook import Shown
 from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import counted
 
 CPU = torch.device("cpu")
 FINETUNING = "finetune"
@@ -40,9 +42,12 @@ class TrainingTable:
     hashes: tuple[str, ...]
     source: str | None = None
 
+    def __repr__(self) -> str:
+        return f"TrainingTable({counted(len(self.ids), 'image')} of {self.source or 'data in memory'})"
+
 
 @dataclass(frozen=True, eq=False)
-class FittedModel:
+class FittedModel(Shown):
     """f(x) = c + V z̃(x) + W̄ J_z(x) δ_body, averaged over the image's views.
 
     Attributes:
@@ -82,6 +87,24 @@ class FittedModel:
     setup: Setup = field(default_factory=Setup)
     tried: Mapping[str, Tensor] = field(default_factory=dict)
     trained_views: str | None = None
+
+    def __repr__(self) -> str:
+        return f"FittedModel({self.headline})"
+
+    @property
+    def what(self) -> str:
+        """What it is: which part of which network was fitted."""
+        network = self.report.backbone.removeprefix("module:")
+        if not self.solved:
+            return f"{network}, fine-tuned"
+        if self.head_alone:
+            return f"closed-form head of {network}"
+        return f"LQF of {network}" if self.stage == "all" else f"LQF of {network} from `{self.stage}` on"
+
+    @property
+    def headline(self) -> str:
+        """What it is, and its error."""
+        return f"{self.what}; {self.report.headline}"
 
     @property
     def head_alone(self) -> bool:

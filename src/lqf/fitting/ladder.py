@@ -40,6 +40,7 @@ from lqf.linear.batch import usual_rows
 from lqf.linear.targets import error_rate
 from lqf.runtime.deadline import OutOfTime
 from lqf.runtime.out_of_memory import DoesNotFit, in_smaller_batches
+from lqf.utils import naming
 from lqf.utils.text import percent, rough_duration
 
 T = TypeVar("T")
@@ -158,10 +159,10 @@ def climb(
     plan = make_plan(ground)
     done = settled(earlier) if earlier else set()
     if earlier is not None and all(rung.name in done for rung in plan.rungs):
-        context.progress.say(f"all that effort {plan.effort} has was tried; a higher --effort has more")
+        context.progress.say(f"all that effort {plan.effort} has was tried; a higher {naming.name('effort')} has more")
         return earlier
     for line in plan.lines(done):
-        context.progress.say(line)
+        context.progress.note(line)
     ground = ground.with_settings(linearize=plan.stage)
     return _Climb(ground, plan, context, keep or (lambda _: None), earlier).run()
 
@@ -180,7 +181,10 @@ class _Climb:
             if not self._step(rung):
                 break
         if not self.ground.best:
-            raise LQFError("no model could be fitted; a smaller --batch-size, --size or backbone needs less memory")
+            raise LQFError(
+                f"no model could be fitted; a smaller {naming.name('batch_size')}, {naming.name('size')} or backbone "
+                "needs less memory"
+            )
         model = self._reported(last=True)
         self.keep(model)
         return model
@@ -321,7 +325,7 @@ class _Climb:
                 attempt.alternatives,
             )
         )
-        self.context.progress.say(_said(self.tried[-1], self.context))
+        self.context.progress.note(_said(self.tried[-1], self.context))
         if gains:
             self._keep()
 

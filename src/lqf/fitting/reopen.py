@@ -16,6 +16,7 @@ from lqf.fitting.pose import outlined
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
 from lqf.linear.ridge import Ridge
+from lqf.utils import naming
 
 
 def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProblem:
@@ -32,7 +33,7 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
     if settings.augment != "none":
         raise LQFError(
             f"the model was fitted on random views (augment {settings.augment!r}), which no training sample can be "
-            "taken out of; fit with augment='none'"
+            f"taken out of; fit with {naming.given('augment', 'none')}"
         )
     if model.head_alone:
         settings = replace(settings, form="centred")  # a head alone is always penalised around zero

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lqf.linear.ridge import Ridge
 from lqf.solvers.solution import Step
+from lqf.utils.text import counted, duration, percent
 
 if TYPE_CHECKING:
     from lqf.fitting.head_fit import HeadFit
@@ -88,6 +89,19 @@ class FitReport:
     next_rung: dict[str, Any] | None = None
     images_given: int | None = None
     predict_views: str | None = None
+
+    def __repr__(self) -> str:
+        return f"FitReport({self.headline}; {duration(self.seconds)})"
+
+    @property
+    def headline(self) -> str:
+        """What it was fitted on, and the error on unseen images as far as it is known."""
+        data = f"{counted(self.n, 'image')}, {counted(len(self.classes), 'class')}"
+        if self.error is not None and self.error_standard_error is not None:
+            return f"{data}; expected error {percent(self.error)} ± {100 * self.error_standard_error:.1f}"
+        if self.loo_error is not None:
+            return f"{data}; leave-one-out error {percent(self.loo_error)} ({self.loo_level})"
+        return f"{data}; error on unseen images not known"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""

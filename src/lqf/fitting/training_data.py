@@ -12,6 +12,7 @@ from lqf.data import Images, Samples, load_samples, open_images
 from lqf.errors import LQFError
 from lqf.fitting.fitted_model import TrainingTable
 from lqf.fitting.stack import Model
+from lqf.utils import naming
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted, listed
 
@@ -30,7 +31,10 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     """
     table = fitted.train
     if train is None and table.source is None:
-        raise LQFError("the model was fitted on data in memory, which it does not keep; give them again with train=")
+        raise LQFError(
+            "the model was fitted on data in memory, which it does not keep; "
+            f"{naming.either('in Python, ', '')}give them again with train="
+        )
     samples = _as_fitted(_load(train, y, table, progress), table, fitted.classes)
     images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
     changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
@@ -46,7 +50,8 @@ def _load(train: Any, y: Any, table: TrainingTable, progress: Progress) -> Sampl
     source = table.source if train is None else train
     if train is None and not Path(str(source)).expanduser().exists():
         raise LQFError(
-            f"the training data are no longer at `{source}`; say where they are now with --train (in Python: train=)"
+            f"the training data are no longer at `{source}`; say where they are now with "
+            f"{naming.either('--train DIR', 'train=')}"
         )
     return load_samples(source, y, progress=progress)
 

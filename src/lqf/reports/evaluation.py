@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from lqf.data import Images, load_samples
-from lqf.estimator import LQFClassifier
 from lqf.evaluation.metrics import measure
+from lqf.reports.classifier import Classifier
 from lqf.utils.progress import SILENT, Progress
 
 
@@ -51,7 +51,7 @@ class Tested:
         return [*wrong[:4], *right[:-3:-1]]
 
 
-def tested(model: LQFClassifier, test: Any, *, strict: bool = False, progress: Progress = SILENT) -> Tested:
+def tested(model: Classifier, test: Any, *, strict: bool = False, progress: Progress = SILENT) -> Tested:
     """Predict a labelled test set, in any form that `load_samples` takes."""
     classes = model.fitted_.classes
     images = model.open(load_samples(test, classes=classes, progress=progress), strict=strict, progress=progress)

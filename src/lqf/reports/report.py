@@ -8,10 +8,10 @@ from typing import Any
 from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.audit import Audit, audit
 from lqf.data import with_views
-from lqf.estimator import LQFClassifier
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import Model
 from lqf.linear.inputs import average_views
+from lqf.reports.classifier import Classifier
 from lqf.reports.evaluation import Tested, tested
 from lqf.reports.explanation import Explanation, explanations
 from lqf.reports.html import words
@@ -68,7 +68,7 @@ class Parts:
 
 
 def collect(
-    model: LQFClassifier, *, train: Any = None, test: Any = None, strict: bool = False, progress: Progress = SILENT
+    model: Classifier, *, train: Any = None, test: Any = None, strict: bool = False, progress: Progress = SILENT
 ) -> Parts:
     """Everything that a report shows.
 
@@ -101,7 +101,7 @@ def _shift(analysis: Analysis, test: Tested) -> Shift | None:
     return measure_shift(known, new, analysis.model.train.labels, test.labels)
 
 
-def _cases(model: LQFClassifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:
+def _cases(model: Classifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:
     """Explanations of a few test images; their `query` is the row in the test set."""
     rows = test.cases()
     influence = analysis.influence(Queries.of(model.open(test.images.samples.select(rows))))

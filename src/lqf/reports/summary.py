@@ -16,6 +16,7 @@ from lqf.analysis import Analysis, Information, Queries
 from lqf.data import Samples
 from lqf.data.sources import FileSource
 from lqf.errors import LQFError
+from lqf.utils import naming
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,10 @@ def _two_of_each(analysis: Analysis, information: Information, kept: Tensor) -> 
 def manifest(summary: Summary, samples: Samples) -> str:
     """The kept samples as a CSV that `lqf fit` reads, with absolute paths, so that it may lie anywhere."""
     if not isinstance(samples.source, FileSource):
-        raise LQFError(f"{samples.name} has no image files, which a manifest needs; take the ids from Python or --json")
+        raise LQFError(
+            f"{samples.name} has no image files, which a manifest needs; take the ids from "
+            f"{naming.either('Python or --json', 'the summary')}"
+        )
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     grouped = samples.groups is not None

@@ -100,7 +100,7 @@ def test_crops_are_advised_against_another_distribution_where_there_are_none(vie
     fit = SimpleNamespace(n=1000, views=views)
     said = words.warning(fit, 0.02, {"n": 600, "error": 0.12}, shift)
     assert said is not None
-    assert ("--views resized" in said["text"]) is advised
+    assert ("views='resized'" in said["text"]) is advised
     alike = words.warning(fit, 0.02, {"n": 600, "error": 0.12}, None)
     assert alike is not None
     assert "--views" not in alike["text"]

@@ -8,12 +8,14 @@ from typing import Any
 from lqf.analysis.analysis import Analysis
 from lqf.analysis.audit import duplicates, informative, labels
 from lqf.data import Samples
+from lqf.utils.notebook import Shown
+from lqf.utils.text import counted, percent
 
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Shown):
     """Tables about the training samples; a row is a dict, its columns are those of the CSV files.
 
     Attributes:
@@ -35,6 +37,13 @@ class Audit:
     samples: Samples
     loo_error: float
     levels: dict[str, dict[str, str]]
+
+    def __repr__(self) -> str:
+        return (
+            f"Audit({counted(len(self.suspects), 'image')}: {counted(len(self.contradicted), 'label')} contradicted, "
+            f"{counted(len(self.duplicates), 'pair')} of near-duplicates; leave-one-out error "
+            f"{percent(self.loo_error)})"
+        )
 
     @property
     def contradicted(self) -> Rows:

@@ -198,7 +198,7 @@ class _On:
 
     def _said(self, problem: TrainingProblem, unit: float, factor: float) -> Linear:
         assert problem.plan is not None
-        self.ground.context.progress.say(f"{self.rung.name}: {problem.plan.sentence}")
+        self.ground.context.progress.note(f"{self.rung.name}: {problem.plan.sentence}")
         return Linear(problem, unit, factor=factor)
 
     def _continued(self) -> Linear:

@@ -41,6 +41,14 @@ def load_template(name: str, package: str = HERE) -> Any:
     return environment.get_template(name)
 
 
+def scoped_style() -> Any:
+    """The style sheet for the inside of one element of another page (nested CSS)."""
+    from markupsafe import Markup
+
+    style = files(HERE).joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(re.sub(r"(:root|\bbody)(?= \{)", "&", style))
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """0.1734 -> "17.3 %", with a narrow space that does not break."""
     return text.percent(share, digits, unit="\u202f%")

@@ -76,8 +76,8 @@ def report_page(
         pairs=tables.confused_pairs(classes, *judged),
         class_table=tables.class_table(classes, out, result),
         shift=_shift(classes, labels, out, test, shift, train_pictures),
-        suspects=_suspects(audit, train_pictures),
-        duplicates=_duplicates(audit, train_pictures),
+        suspects=suspect_rows(audit, train_pictures),
+        duplicates=duplicate_rows(audit, train_pictures),
         ends=_ends(audit, train_pictures),
         cases=_cases(cases, test, train_pictures),
         poolings=_poolings(fit.choices),
@@ -197,16 +197,16 @@ def _extremes(
     return found
 
 
-def _suspects(audit: Audit, pictures: Gallery) -> dict[str, Any]:
-    rows = [r | {"picture": pictures(r["index"])} for r in audit.contradicted[:MOST_SUSPECTS]]
+def suspect_rows(audit: Audit, pictures: Gallery, most: int = MOST_SUSPECTS) -> dict[str, Any]:
+    """Contradicted labels with their pictures."""
+    rows = [r | {"picture": pictures(r["index"])} for r in audit.contradicted[:most]]
     return tables.cut(rows, len(audit.contradicted))
 
 
-def _duplicates(audit: Audit, pictures: Gallery) -> dict[str, Any]:
+def duplicate_rows(audit: Audit, pictures: Gallery, most: int = MOST_PAIRS) -> dict[str, Any]:
+    """Pairs of copies with their pictures, those with different labels first."""
     pairs = sorted(audit.duplicates, key=lambda r: (r["label"] == r["other_label"], -r["similarity"]))
-    rows = [
-        r | {"picture": pictures(r["index"]), "other_picture": pictures(r["other_index"])} for r in pairs[:MOST_PAIRS]
-    ]
+    rows = [r | {"picture": pictures(r["index"]), "other_picture": pictures(r["other_index"])} for r in pairs[:most]]
     return tables.cut(rows, len(pairs))
 
 
