@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from lqf.evaluation.metrics import calibration_error, reliability, standard_error
+from lqf.evaluation.metrics import standard_error
+from lqf.evaluation.reliability import calibration_error, reliability
 from lqf.reports.html import plots
 from lqf.reports.html.tables import WHOLE, class_table, confused_pairs, confusion_matrix
 from lqf.solvers.solution import Step
