@@ -12,7 +12,7 @@ from lqf.cli.models import load_model
 from lqf.reports import figures
 from lqf.settings import Setup
 from lqf.utils.progress import Progress
-from lqf.utils.text import columns, counted, duration, percent, shortened, wrapped
+from lqf.utils.text import columns, counted, duration, percent, shortened
 
 SUMMARY = "error, F1, AUC and calibration of a fitted model on labelled images"
 MOST_ROWS = 20
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> str:
     """The error, the other figures, and a table with the worst classes first."""
     rows = sorted(result["per_class"].items(), key=lambda row: -(row[1]["error"] or 0))
-    lines = [wrapped(_answer(result)), "", *_figures(result), "", *_table(rows[:MOST_ROWS], _taken_for(result))]
+    lines = [*_answer(result), "", *_figures(result), "", *_table(rows[:MOST_ROWS], _taken_for(result))]
     if len(rows) > MOST_ROWS:
         lines.append(f"  … and {counted(len(rows) - MOST_ROWS, 'class')} with no larger error (--json has all)")
     skipped = f"; {counted(len(result['skipped']), 'image')} skipped" if result["skipped"] else ""
@@ -67,10 +67,11 @@ def show(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", *written, f"{duration(result['seconds'])}{skipped}."])
 
 
-def _answer(result: dict[str, Any]) -> str:
+def _answer(result: dict[str, Any]) -> list[str]:
     ends = figures.interval("error", result["intervals"]["error"])
     chance = f" (95%: {ends})" if ends else ""
-    return f"Error {percent(result['error'])}{chance} on {counted(result['n'], 'image')}{_predicted(result)}."
+    answer = f"Error {percent(result['error'])}{chance} on {counted(result['n'], 'image')}."
+    return [answer, *_predicted(result)]
 
 
 def _figures(result: dict[str, Any]) -> list[str]:
@@ -84,13 +85,13 @@ def _figures(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _predicted(result: dict[str, Any]) -> str:
+def _predicted(result: dict[str, Any]) -> list[str]:
     """The error that the fit expected: of all its choices, or of the one model that was named."""
     if result["expected_error"] is not None:
-        return f"; the fit expected {percent(result['expected_error'])}"
+        return [f"The fit expected {percent(result['expected_error'])}."]
     if result["loo_error"] is None:
-        return ""
-    return f"; leave-one-out predicted {percent(result['loo_error'])} ({result['loo_level']})"
+        return []
+    return [f"Leave-one-out predicted {percent(result['loo_error'])} ({result['loo_level']})."]
 
 
 def _taken_for(result: dict[str, Any]) -> dict[str, str]:
