@@ -73,22 +73,16 @@ def measured(loo: Mapping[str, Any], test: Mapping[str, Any] | None) -> list[dic
 
 
 def class_table(classes: Sequence[str], loo: Mapping[str, Any], test: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Size and errors of every class, the worst first."""
+    """Size and errors of every class, the worst first; F1 on the test set where there is one."""
     rows = []
     for name in classes:
-        row: dict[str, Any] = {
-            "name": name,
-            "n": 0,
-            "loo": None,
-            "loo_f1": None,
-            "test_n": 0,
-            "test": None,
-            "test_f1": None,
-        }
-        for of, (size, error) in ((loo, ("n", "loo")), (test, ("test_n", "test"))):
-            if of is not None and name in of["per_class"]:
-                found = of["per_class"][name]
-                row |= {size: found["n"], error: found["error"], f"{error}_f1": found["f1"]}
+        row: dict[str, Any] = {"name": name, "n": 0, "loo": None, "test_n": 0, "test": None, "f1": None}
+        if name in loo["per_class"]:
+            found = loo["per_class"][name]
+            row |= {"n": found["n"], "loo": found["error"], "f1": found["f1"] if test is None else None}
+        if test is not None and name in test["per_class"]:
+            found = test["per_class"][name]
+            row |= {"test_n": found["n"], "test": found["error"], "f1": found["f1"]}
         rows.append(row)
     rows.sort(key=lambda r: -max(r["loo"] or 0.0, r["test"] or 0.0))
     return cut(rows[:MOST_ROWS], len(rows))
