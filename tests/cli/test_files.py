@@ -238,6 +238,18 @@ def test_the_whole_evaluation_is_in_json(lqf, run, photos):
     assert low <= result["error"] <= high
 
 
+def test_images_of_a_group_leave_more_open(lqf, run, photos):
+    images = sorted((photos / "test").rglob("*.png"))
+    widths = []
+    for name, groups in (("alone.csv", 12), ("pairs.csv", 2)):
+        rows = (f"{path},{path.parent.name},{i % groups}" for i, path in enumerate(images))
+        Path(name).write_text("\n".join(["path,label,group", *rows]))
+        result = lqf("evaluate", run, name, "--json").json
+        low, high = result["intervals"]["balanced_accuracy"]
+        widths.append(high - low)
+    assert widths[1] > widths[0]
+
+
 def test_one_class_alone_has_dashes(lqf, run, photos):
     shutil.copytree(photos / "test" / "red", "test/red")
     called = lqf("evaluate", run, "test")

@@ -29,6 +29,22 @@ def test_one_group_alone_leaves_nearly_everything_open():
     assert high - low > 0.7
 
 
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 10, 30, 1000])
+def test_quantiles_of_students_t(freedom):
+    stats = pytest.importorskip("scipy.stats")
+    assert intervals._student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=3e-3)
+
+
+def test_few_groups_leave_more_open_than_their_images():
+    right, share = np.arange(40) % 5 > 0, np.full(40, 1 / 40)
+    ends = [of_share(0.8, share, right - 0.8, np.arange(40) % groups).interval for groups in (40, 2)]
+    assert ends[1][0] < ends[0][0] < ends[0][1] < ends[1][1]
+    copies = np.repeat(np.arange(10), 4)  # every image four times, as one group
+    grouped = of_share(0.8, share, right[copies] - 0.8, copies).interval
+    alone = of_share(0.8, np.full(10, 0.1), right[:10] - 0.8, np.arange(10)).interval
+    assert grouped[0] < alone[0] < alone[1] < grouped[1] + 0.01
+
+
 def test_groups_are_numbered():
     assert units_of(None, 3).tolist() == [0, 1, 2]
     assert units_of(("b", "a", "b"), 3).tolist() == [1, 0, 1]

@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """RUN TEST [-o FILE]."""
     parser.usage = "lqf evaluate RUN TEST [-o FILE] [options]"
     options.add_run(parser)
-    parser.add_argument("test", metavar="TEST", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight]")
+    parser.add_argument("test", metavar="TEST", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight][,group]")
     parser.add_argument("-o", "--output", metavar="FILE", help="every image in a .csv, .jsonl or .parquet file")
     options.add_overwrite(parser)
     options.add_settings(parser, Setup, only=("strict",))

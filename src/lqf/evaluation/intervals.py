@@ -73,8 +73,8 @@ def of_share(value: float, coefficients: np.ndarray, deviations: np.ndarray, uni
     if variance > 1e-15:
         size = min(value * (1 - value) / variance, 1 / float(np.square(coefficients).sum()))
     else:  # all right, all wrong: Kish's effective number of units
-        size = 1 / variance_of(coefficients, units)
-    return Estimate(value, *wilson(value, size))
+        size = 1 / float(np.square(np.bincount(units, coefficients)).sum())
+    return Estimate(value, *wilson(value, max(size, 1.0)))
 
 
 def on_log_scale(value: float, variance: float) -> Estimate:
@@ -94,8 +94,27 @@ def on_logit_scale(value: float, variance: float) -> Estimate:
 
 
 def variance_of(parts: np.ndarray, units: np.ndarray) -> float:
-    """Of a sum of parts (N,) with mean zero, those of one unit together."""
-    return float(np.square(np.bincount(units, parts)).sum())
+    """Of a sum of parts (N,) with mean zero, those of one unit together.
+
+    Where units are groups it is larger by U/(U − 1) and (t/z)², so that `Z` stands for the quantile of Student's t: the
+    variance itself is then known from few numbers.
+    """
+    sums = np.bincount(units, parts)
+    few = (len(sums) / (len(sums) - 1)) * (_student(len(sums) - 1) / Z) ** 2 if 1 < len(sums) < len(parts) else 1.0
+    return few * float(np.square(sums).sum())
+
+
+def _student(freedom: int) -> float:
+    """The quantile of Student's t that `Z` is for infinite degrees of freedom (Abramowitz and Stegun 26.7.5)."""
+    if freedom < 4:
+        return (12.706204736, 4.302652730, 3.182446305)[freedom - 1]
+    z, n = Z, freedom
+    terms = (
+        (z**3 + z) / (4 * n),
+        (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2),
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3),
+    )
+    return z + sum(terms)
 
 
 # --- bootstrap --------------------------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class _Answers:
             return Estimate(None)
         wrong, weights = ~self.right[rows], self.weights[rows] / self.weights[rows].sum()
         share = float(wrong @ weights)
-        return of_share(share, weights, wrong - share, self.units[rows])
+        return of_share(share, weights, wrong - share, np.unique(self.units[rows], return_inverse=True)[1])
 
     def log_loss(self) -> Estimate:
         """The values are skewed: the interval is that of the logarithm of their mean."""
