@@ -24,21 +24,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lqf evaluate RUN TEST [-o FILE] [options]"
     options.add_run(parser)
     parser.add_argument("test", metavar="TEST", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight][,group]")
-    parser.add_argument("-o", "--output", metavar="FILE", help="every image in a .csv, .jsonl or .parquet file")
-    options.add_overwrite(parser)
+    options.add_rows(parser, "every image with its prediction")
     options.add_settings(parser, Setup, only=("strict",))
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Predict everything, compare with the labels."""
     began = time.perf_counter()
-    out = options.output_path(args.output) if hasattr(args, "output") else None
+    out = options.rows_path(args)
     from lqf.reports import row_files
     from lqf.reports.evaluation import tested
     from lqf.reports.predictions import answers
 
-    if out is not None:
-        row_files.check(out, args.overwrite)
     model = load_model(args)
     seen = tested(model, args.test, strict=getattr(args, "strict", False), progress=progress)
     if out is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
@@ -25,8 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_run(parser)
     images = "image files, folders with images below, .csv manifests with a column path"
     parser.add_argument("images", metavar="IMAGE", nargs="+", help=images)
-    parser.add_argument("-o", "--output", metavar="FILE", help="a .csv, .jsonl or .parquet file to write")
-    options.add_overwrite(parser)
+    options.add_rows(parser, "every image with its prediction")
     parser.add_argument("--top", type=options.positive, metavar="K", help="so many classes of each image (default: 1)")
     below = "`unsure` instead of a label that is less probable, e.g. 0.8"
     parser.add_argument("--threshold", type=options.share, metavar="P", help=below)
@@ -35,29 +35,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Predict every image; one that cannot be read is a row with a note, unless none can."""
-    began = time.perf_counter()
+    began, out = time.perf_counter(), options.rows_path(args)
     from lqf.data.named import name_images
     from lqf.reports import predictions, row_files
 
-    out = options.output_path(args.output) if hasattr(args, "output") else None
-    if out is not None:
-        row_files.check(out, args.overwrite)
     top, threshold = getattr(args, "top", 1), getattr(args, "threshold", None)
     samples, given = name_images(args.images)
     model = load_model(args)
     classes = model.fitted_.classes
     predictions.check_threshold(classes, threshold)
     images = model.open(samples, strict=getattr(args, "strict", False), progress=progress)
-    predicted, scores, p = model.scores(images, progress=progress)
+    predicted, *numbers = model.scores(images, progress=progress)
     rows = predictions.predictions(
-        samples, images.skipped, classes, predicted, p, top=top, threshold=threshold, given=given
+        samples, images.skipped, classes, predicted, numbers[1], top=top, threshold=threshold, given=given
     )
     if out is not None:
         row_files.write(out, predictions.table(rows, nested=row_files.is_nested(out)), overwrite=args.overwrite)
-    done = [(name, row) for name, row in zip(samples.ids, rows, strict=True) if row.ranked]
     result = {
-        "predictions": [_entry(name, row, classes, *both) for (name, row), *both in zip(done, scores, p, strict=True)],
-        "n": len(done),
+        "predictions": _entries(images.samples.ids, rows, classes, *numbers),
+        "n": len(images),
         "unsure": sum(row.unsure is True for row in rows),
         "threshold": threshold,
         "classes": list(classes),
@@ -71,17 +67,24 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return result
 
 
-def _entry(name: str, row: Prediction, classes: tuple[str, ...], scores: Any, p: Any) -> dict[str, Any]:
-    return {
-        "id": name,
-        "path": row.path,
-        "given": row.given,
-        "label": row.label,
-        "probability": row.probability,
-        "top": [{"label": label, "probability": q} for label, q in row.ranked],
-        "scores": dict(zip(classes, scores.tolist(), strict=True)),
-        "probabilities": dict(zip(classes, p.tolist(), strict=True)),
-    }
+def _entries(
+    ids: Sequence[str], rows: Sequence[Prediction], classes: Sequence[str], scores: Any, probabilities: Any
+) -> list[dict[str, Any]]:
+    """The predicted images, with the scores and probabilities (M, n_classes) of all classes."""
+    read = [row for row in rows if row.ranked]
+    return [
+        {
+            "id": name,
+            "path": row.path,
+            "given": row.given,
+            "label": row.label,
+            "probability": row.probability,
+            "top": row.top,
+            "scores": dict(zip(classes, s.tolist(), strict=True)),
+            "probabilities": dict(zip(classes, p.tolist(), strict=True)),
+        }
+        for name, row, s, p in zip(ids, read, scores, probabilities, strict=True)
+    ]
 
 
 def _left_out(skipped: int, n: int) -> str:

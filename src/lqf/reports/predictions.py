@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,11 @@ class Prediction:
     def probability(self) -> float | None:
         """Of the most probable class."""
         return self.ranked[0][1] if self.ranked else None
+
+    @property
+    def top(self) -> list[dict[str, Any]]:
+        """The most probable classes as JSON values."""
+        return [{"label": label, "probability": p} for label, p in self.ranked]
 
     @property
     def right(self) -> bool | None:
@@ -121,7 +126,7 @@ def table(rows: Sequence[Prediction], *, nested: bool = False) -> list[dict[str,
             **({"given": r.given} if labelled else {}),
             "label": r.label,
             "probability": r.probability,
-            **({"top": _nested(r)} if nested else _flat(r, most, first)),
+            **({"top": r.top} if nested else _flat(r, most, first)),
             "note": r.note,
         }
         for r in rows
@@ -147,10 +152,6 @@ def _ranked(classes: Sequence[str], best: int, p: np.ndarray, top: int) -> tuple
     """The predicted class first: rounding may have made two probabilities equal."""
     order = [best, *(k for k in (-p).argsort(kind="stable").tolist() if k != best)]
     return tuple((classes[k], float(p[k])) for k in order[:top])
-
-
-def _nested(row: Prediction) -> list[Mapping[str, Any]]:
-    return [{"label": label, "probability": p} for label, p in row.ranked]
 
 
 def _flat(row: Prediction, most: int, first: bool) -> dict[str, Any]:
