@@ -165,6 +165,23 @@ def add_overwrite(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--overwrite", action="store_true", default=False, help="replace what is there, in one step")
 
 
+def add_rows(parser: argparse.ArgumentParser, what: str) -> None:
+    """A file of rows to write."""
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"{what}: a .csv, .jsonl or .parquet file to write")
+    add_overwrite(parser)
+
+
+def rows_path(args: argparse.Namespace) -> Path | None:
+    """The file of rows that was asked for; refused now where it cannot be written."""
+    if not hasattr(args, "output"):
+        return None
+    from lqf.reports.row_files import check
+
+    out = output_path(args.output)
+    check(out, args.overwrite)
+    return out
+
+
 def output_path(given: str) -> Path:
     """Where to write; refused now, before any work is done, where nothing can be written."""
     path = Path(given).expanduser()

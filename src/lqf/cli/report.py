@@ -9,6 +9,7 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.reports.figures import interval
 from lqf.settings import Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, facts, percent, wrapped
@@ -74,4 +75,6 @@ def _unseen(result: dict[str, Any]) -> str:
 
 
 def _test(result: dict[str, Any]) -> str:
-    return f"{percent(result['test_error'])} of {counted(result['test_n'], 'image')}"
+    ends = interval("error", result["test"]["intervals"]["error"])
+    chance = f" (95%: {ends})" if ends else ""
+    return f"{percent(result['test_error'])}{chance} of {counted(result['test_n'], 'image')}"

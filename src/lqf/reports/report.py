@@ -62,6 +62,7 @@ class Parts:
             "duplicate_pairs": len(self.audit.duplicates),
             "test_n": None if result is None else result["n"],
             "test_error": None if result is None else result["error"],
+            "test": result,
             "shift": None if shift is None else {"auc": shift.auc, "standard_error": shift.standard_error},
             "warning": None if warning is None else f"{warning['title']} {warning['text']}",
         }

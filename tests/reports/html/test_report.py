@@ -114,6 +114,24 @@ def test_many_classes_leave_a_readable_matrix_and_counts_of_what_is_left_out():
     assert re.search(r"[\d,]+ more labels that leave-one-out contradicts", text)
 
 
+def test_figures_have_their_intervals_on_the_page():
+    text = re.sub(r"\s+", " ", Reader(page(240, NAMES[12], n_test=120)).text.replace("\u202f", " "))
+    table = text.partition("test setleave-one-out")[2]
+    span = r"[\d.]+( %)? [\d.]+ to [\d.]+"
+    for name in ("Error", "Balanced accuracy", "F1, mean of classes", "AUC, mean of classes", "Log loss"):
+        assert re.search(rf"{name} ?{span} ?{span}", table), name
+    alone = re.sub(r"\s+", " ", Reader(page(240, NAMES[2])).text.replace("\u202f", " "))
+    assert re.search(rf"AUC ?{span} ?Log loss", alone)
+
+
+def test_many_classes_have_their_whole_confusions_as_a_picture():
+    html = page(4_000, tuple(f"c{k}" for k in range(200)), n_test=400)
+    assert "All 200 classes on the test set" in Reader(html).text
+    assert re.search(r"<title>c\d+ → c\d+: \d+ of \d+</title>", html)
+    assert "All 12 classes" not in page(240, NAMES[12])
+    assert "All 200 classes in leave-one-out" in page(400, tuple(f"c{k}" for k in range(200)))
+
+
 def test_names_are_escaped():
     bad = '<script>alert("x")</script>&\'"'
     html = page(24, (bad, "b"), n_test=12, name=bad)

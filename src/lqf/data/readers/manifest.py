@@ -45,7 +45,7 @@ def read_manifest(manifest: Path) -> Table:
     root = Path(os.path.normpath(manifest.parent))
     rows, faults = [], []
     first: dict[str, int] = {}
-    header, records = _records(manifest)
+    header, records = _records(manifest, COLUMNS[:2])
     for line, cells in records:
         try:
             row = _row(root, header, line, cells)
@@ -69,7 +69,27 @@ def read_manifest(manifest: Path) -> Table:
     )
 
 
-def _records(manifest: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def read_list(manifest: Path) -> list[tuple[Path, str]]:
+    """Paths and labels of images to predict; a label that is not there is empty, a file that is not there is named."""
+    root, found = Path(os.path.normpath(manifest.parent)), []
+    header, records = _records(manifest, COLUMNS[:1])
+    for line, cells in records:
+        if len(cells) != len(header):
+            raise LQFError(f"`{manifest}`, line {line}: {counted(len(cells), 'column')} instead of {len(header)}")
+        cell = dict(zip(header, cells, strict=True))
+        if not cell["path"]:
+            raise LQFError(f"`{manifest}`, line {line}: no path")
+        try:
+            path = _find(root, cell["path"])
+        except _BadLine:
+            path = root / cell["path"]
+        found.append((path, clean(cell.get("label", ""))))
+    if not found:
+        raise LQFError(f"`{manifest}` lists no image; expected lines with a path below its header")
+    return found
+
+
+def _records(manifest: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The names of the columns, and every further line that is not blank with its number."""
     try:
         text = manifest.read_text(encoding="utf-8-sig")
@@ -82,7 +102,7 @@ def _records(manifest: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         raise LQFError(f"the manifest `{manifest}` is not a CSV file: {e}") from e
     if not records:
         raise LQFError(f"the manifest `{manifest}` is empty; expected a header {','.join(COLUMNS)}")
-    return _header(manifest, records[0][1]), records[1:]
+    return _header(manifest, records[0][1], needed), records[1:]
 
 
 def _numbered(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -95,9 +115,9 @@ def _numbered(text: str) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, cells
 
 
-def _header(manifest: Path, cells: list[str]) -> list[str]:
+def _header(manifest: Path, cells: list[str], needed: tuple[str, ...]) -> list[str]:
     names = [cell.lower() for cell in cells]
-    missing = [name for name in COLUMNS[:2] if name not in names]
+    missing = [name for name in needed if name not in names]
     if missing:
         raise LQFError(
             f"`{manifest}` has no column {' and no column '.join(missing)}; its header is {','.join(cells)!r}, "

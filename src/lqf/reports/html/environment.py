@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from lqf.errors import MissingDependency
+from lqf.reports import figures
 from lqf.utils import text
 
 HERE = "lqf.reports.html"
@@ -37,7 +38,7 @@ def load_template(name: str, package: str = HERE) -> Any:
         loader=FunctionLoader(source),
     )
     environment.filters |= {"percent": percent, "number": number, "sentence": sentence, "counted": text.counted}
-    environment.filters |= {"breakable": breakable, "precise": precise}
+    environment.filters |= {"score": figures.score, "breakable": breakable, "precise": precise}
     return environment.get_template(name)
 
 

@@ -13,17 +13,17 @@ import numpy as np
 import lqf
 from lqf.analysis.audit.audit import Audit
 from lqf.analysis.audit.informative import ends_of_classes
-from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
+from lqf.evaluation.metrics import standard_error
 from lqf.fitting import Model, Stack
 from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.report import FitReport
-from lqf.reports.evaluation import Tested
+from lqf.reports.evaluation import Answered, Tested, left_out
 from lqf.reports.explanation import Explanation
 from lqf.reports.html import plots, tables, words
 from lqf.reports.html.environment import number, percent, render, sentence
 from lqf.reports.html.gallery import Gallery
+from lqf.reports.html.heatmap import heatmap
 from lqf.reports.rungs import members, rung_rows, unknowns
 from lqf.reports.shift import Shift
 
@@ -53,13 +53,12 @@ def report_page(
         cases: explanations of some test images (`Explanation.query` is the row in the test set), and their level.
     """
     fit, classes = fitted.report, fitted.classes
-    labels, guessed = fitted.train.labels, loo.predicted.numpy()
-    out = measure(classes, labels, guessed, fitted.train.weights)
+    out = left_out(fitted, loo)
     result = None if test is None else test.result
     train_pictures = Gallery(audit.samples)
-    calibration, sets, quality = _calibration(fitted, loo, test)
+    calibration, sets, quality = _calibration(out, test)
+    judged = test or out
     far = words.far_above(loo.error, fit.n, result)
-    judged = (labels, guessed) if test is None else (test.labels, test.predicted)
     return render(
         "report.html.jinja",
         name=name,
@@ -72,10 +71,12 @@ def report_page(
         calibration=calibration,
         calibration_sets=sets,
         rungs=rung_rows(fit.rungs),
-        matrices=_matrices(classes, (labels, guessed), test),
-        pairs=tables.confused_pairs(classes, *judged),
-        class_table=tables.class_table(classes, out, result),
-        shift=_shift(classes, labels, out, test, shift, train_pictures),
+        measured=tables.measured(out.result, result),
+        matrices=_matrices(out, test),
+        whole=heatmap(classes, judged.evaluation.confusion) if len(classes) > tables.WHOLE else None,
+        pairs=tables.confused_pairs(classes, judged.labels, judged.predicted),
+        class_table=tables.class_table(classes, out.result, result),
+        shift=_shift(classes, fitted.train.labels, out.result, test, shift, train_pictures),
         suspects=suspect_rows(audit, train_pictures),
         duplicates=duplicate_rows(audit, train_pictures),
         ends=_ends(audit, train_pictures),
@@ -91,6 +92,7 @@ def report_page(
             "tried": words.tried(fit),
             "further": words.further(fit),
             "judged": words.judged(),
+            "measured": words.measured(),
             "errors": words.whole_choice(fit) + words.errors(loo.error, fit.n, loo.level, loo.note, result),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),
@@ -122,28 +124,24 @@ def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any
 
 
 def _calibration(
-    fitted: Model, loo: LeaveOneOut, test: Tested | None
+    out: Answered, test: Tested | None
 ) -> tuple[dict[str, Any], list[dict[str, str]], tuple[float | None, str]]:
     """The plot, its legend, and the calibration error with what it was measured on."""
-    p = probabilities(loo.outputs, fitted.beta).numpy()
-    guessed = loo.predicted.numpy()
-    bins = reliability(p[np.arange(len(p)), guessed], guessed == fitted.train.labels)
-    sets, last = [("leave-one-out", "loo", bins)], (calibration_error(bins), "leave-one-out")
+    sets = [("leave-one-out", "loo", out.reliability())]
+    last = (out.evaluation.calibration_error.value, "leave-one-out")
     if test is not None:
-        bins = reliability(test.confidence, test.right)
-        sets.append(("test", "test", bins))
-        last = (calibration_error(bins), "test set")
+        sets.append(("test", "test", test.reliability()))
+        last = (test.evaluation.calibration_error.value, "test set")
     return plots.reliability_plot(sets), [{"name": name, "css": css} for name, css, _ in sets], last
 
 
-def _matrices(
-    classes: tuple[str, ...], loo: tuple[np.ndarray, np.ndarray], test: Tested | None
-) -> list[dict[str, Any]]:
-    found = [{"title": "Confusions in leave-one-out", "matrix": tables.confusion_matrix(classes, *loo)}]
-    if test is not None:
-        matrix = tables.confusion_matrix(classes, test.labels, test.predicted)
-        found.insert(0, {"title": "Confusions on the test set", "matrix": matrix})
-    return found
+def _matrices(out: Answered, test: Tested | None) -> list[dict[str, Any]]:
+    named = [("Confusions on the test set", test), ("Confusions in leave-one-out", out)]
+    return [
+        {"title": title, "matrix": tables.confusion_matrix(of.classes, of.labels, of.predicted)}
+        for title, of in named
+        if of is not None
+    ]
 
 
 def _shift(
