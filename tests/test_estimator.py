@@ -183,7 +183,7 @@ def test_the_users_network_and_random_numbers_are_left_alone() -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "solver": ({"solver": "newton"}, "solver is 'newton'; choose one of auto, head, dense"),
     "weight decay": ({"weight_decay": -1}, "weight_decay is -1; give `auto` or a positive number"),
-    "views of tensors": ({"views": "flip"}, "views 'flip' need uint8 images"),
+    "views of tensors": ({"views": "flip"}, "views 'flip' need pictures"),
     "views": ({"views": "seven"}, "views is 'seven'; choose auto, none, flip, five, ten, resized, or crops8"),
     "size": ({"size": 0}, "size is 0; give a number of pixels"),
     "device": ({"device": "abacus"}, "no device `abacus`"),

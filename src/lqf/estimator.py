@@ -20,6 +20,7 @@ from lqf.data import (
     Images,
     Preprocess,
     Samples,
+    check_kind,
     check_trainable,
     load_samples,
     load_unlabelled,
@@ -50,8 +51,8 @@ class LQFClassifier:
     """Fine-tunes a pretrained network by solving one linear-quadratic problem.
 
     Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted
-    model keeps the settings it was fitted by: changing arguments afterwards changes the next fit alone. Only ``device``
-    and ``batch_size`` say how it is used, too.
+    model keeps the settings it was fitted by: changing arguments afterwards changes the next fit alone. Only
+    ``device``, ``batch_size`` and ``tensors`` say how it is used, too.
 
     Example:
         >>> model = LQFClassifier("efficientnet_lite0").fit("photos/train")  # doctest: +SKIP
@@ -80,6 +81,7 @@ class LQFClassifier:
         views: str = Settings.views,
         crop_area: float = Setup.crop_area,
         crop_ratio: float = Setup.crop_ratio,
+        tensors: str = Setup.tensors,
         device: str = Setup.device,
         strict: bool = Setup.strict,
         limit_per_class: int | None = Setup.limit_per_class,
@@ -122,6 +124,7 @@ class LQFClassifier:
         self.views = views
         self.crop_area = crop_area
         self.crop_ratio = crop_ratio
+        self.tensors = tensors
         self.device = device
         self.strict = strict
         self.limit_per_class = limit_per_class
@@ -217,7 +220,9 @@ class LQFClassifier:
         """Fit the best model that effort and time allow, or the one that the settings name.
 
         Args:
-            X: a folder CLASS/*.jpg, a CSV manifest, a torch Dataset, or images or tensors as one array.
+            X: a folder CLASS/*.jpg, a CSV manifest, a data frame with the columns path and label, a map-style data set,
+                images as one array or tensor along the first axis, or a list of paths or pictures; see
+                `lqf.data.load_samples`.
             y: labels, where X has none.
             sample_weight: (N,) weights of the samples.
             groups: (N,) samples of one group are left out together.
@@ -242,6 +247,8 @@ class LQFClassifier:
             groups=groups,
             limit_per_class=setup.limit_per_class,
             seed=settings.seed,
+            tensors=setup.tensors,
+            strict=setup.strict,
             progress=progress,
         )
         samples = samples.select(np.flatnonzero(samples.weights > 0))  # weight zero is absent
@@ -262,16 +269,16 @@ class LQFClassifier:
             samples, pace = within_time(samples, preprocess, backbone, context)
         images = open_shard(samples, preprocess, world, strict=setup.strict, progress=progress)
         _report_skipped(images, progress)
-        for sentence in check_trainable(images.samples):
+        for sentence in check_trainable(images.samples, strict=setup.strict):
             progress.say(sentence)
         if checkpoint is not None:
             fingerprint = _fingerprint(images, settings, backbone.spec, preprocess)
             context = replace(context, checkpoint=Checkpoint(Path(checkpoint), fingerprint, resume=resume))
-        source = str(X) if isinstance(X, str | Path) else None
+        source, shape = str(X) if isinstance(X, str | Path) else None, samples.source.shape
 
         def named(model: Model) -> Model:
             report = model.report if len(samples) == given else replace(model.report, images_given=given)
-            return replace(model, train=replace(model.train, source=source), setup=setup, report=report)
+            return replace(model, train=replace(model.train, source=source, shape=shape), setup=setup, report=report)
 
         if settings.climbs:
             better = keep and (lambda model: keep(named(model)))
@@ -301,7 +308,14 @@ class LQFClassifier:
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     def predict(self, X: Any, *, progress: Progress = SILENT) -> np.ndarray:
-        """(N,) predicted classes."""
+        """(N,) predicted classes.
+
+        Args:
+            X: one image (a path, a PIL image, an array or tensor (H, W, 3) or (3, H, W)) is one prediction; many are a
+                folder, a manifest, a data frame with a column path, or what `fit` takes; see
+                `lqf.data.load_unlabelled`.
+            progress: where to report.
+        """
         index = decide(self._outputs(self._open(X, progress), progress)).numpy()
         return self.classes_[index]
 
@@ -318,7 +332,15 @@ class LQFClassifier:
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, progress: Progress = SILENT) -> float:
         """Accuracy on labelled images."""
-        samples = load_samples(X, y, sample_weight=sample_weight, classes=self._labels_as_given(y))
+        samples = load_samples(
+            X,
+            y,
+            sample_weight=sample_weight,
+            classes=self._labels_as_given(y),
+            tensors=self.tensors,
+            strict=self._model().setup.strict,
+            progress=progress,
+        )
         images = self.open(samples, progress=progress)
         if not images.samples.weights.any():
             raise LQFError("all sample weights are zero; the accuracy needs at least one image that counts")
@@ -394,6 +416,7 @@ class LQFClassifier:
 
     def open(self, samples: Samples, *, strict: bool = False, progress: Progress = SILENT) -> Images:
         """Decode images the way the model was fitted."""
+        check_kind(samples.source, self.tensors)
         images = open_images(samples, self._model().preprocess, strict=strict, progress=progress)
         _report_skipped(images, progress)
         return images
@@ -440,12 +463,9 @@ class LQFClassifier:
         return classes if y is None else self.classes_
 
     def _open(self, X: Any, progress: Progress) -> Images:
-        """Images of any source; labels, if it has any, are ignored."""
-        self._model()
-        if isinstance(X, str | Path) and Path(X).suffix.lower() != ".csv":
-            samples = load_unlabelled(X)
-        else:
-            samples = load_samples(X)
+        """One image or many, of any source; labels, if it has any, are ignored."""
+        shape = self._model().train.shape
+        samples = load_unlabelled(X, tensors=self.tensors, fitted=shape, each=True, progress=progress)
         return self.open(samples, strict=True, progress=progress)
 
     @computing

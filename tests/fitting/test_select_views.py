@@ -203,7 +203,7 @@ def test_views_share_the_pixels() -> None:
     assert (images.n_views, both.n_views) == (1, 2)
     assert both.store is images.store
     assert torch.equal(both.batch(range(6), 1), images.batch(range(6)).flip(-1))
-    with pytest.raises(LQFError, match="need uint8 images"):
+    with pytest.raises(LQFError, match="need pictures"):
         with_views(open_images(load_samples(*data()), plain), Preprocess(views="flip"))
 
 

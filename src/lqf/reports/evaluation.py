@@ -54,7 +54,8 @@ class Tested:
 def tested(model: LQFClassifier, test: Any, *, strict: bool = False, progress: Progress = SILENT) -> Tested:
     """Predict a labelled test set, in any form that `load_samples` takes."""
     classes = model.fitted_.classes
-    images = model.open(load_samples(test, classes=classes, progress=progress), strict=strict, progress=progress)
+    samples = load_samples(test, classes=classes, tensors=model.tensors, strict=strict, progress=progress)
+    images = model.open(samples, strict=strict, progress=progress)
     predicted, _, p = model.scores(images, progress=progress)
     samples = images.samples
     return Tested(images, predicted, p, measure(classes, samples.labels, predicted, samples.weights))

@@ -1,0 +1,90 @@
+"""Data frames (pandas, polars): ``path`` or ``image``, ``label``, optionally ``weight`` and ``group``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lqf.data.labels import plain_label
+from lqf.data.readers.arrays import items_source
+from lqf.data.readers.columns import COLUMNS, blank, header, weight_of
+from lqf.data.readers.files import files_table
+from lqf.data.table import Table
+from lqf.errors import LQFError
+from lqf.settings import PICTURES
+from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import clean
+
+_IMAGE = "image"
+_NAME = "the data frame"
+
+
+def is_frame(source: object) -> bool:
+    """Whether something has named columns, as a pandas.DataFrame has."""
+    return hasattr(source, "columns") and hasattr(source, "shape") and hasattr(source, "__getitem__")
+
+
+def read_frame(frame: Any, *, labelled: bool = True, tensors: str = PICTURES, progress: Progress = SILENT) -> Table:
+    """The table of a data frame; other columns are ignored.
+
+    Args:
+        frame: Has a column ``path``, relative to the working directory, or ``image`` of pictures as in a list.
+        labelled: False where labels are not needed, or given elsewhere.
+        tensors: What floating-point images are, see `array_source`.
+        progress: Reports how far the reading is.
+    """
+    given = list(frame.columns)
+    by_image = _IMAGE in [str(name).strip().lower() for name in given]
+    needed = (_IMAGE if by_image else "path", *(["label"] if labelled else []))
+    names = header(_NAME, given, needed)
+
+    def column(name: str) -> list[Any] | None:
+        return list(frame[given[names.index(name)]]) if name in names else None
+
+    images = column(needed[0]) or []
+    if not images:
+        raise LQFError(f"{_NAME} is empty; expected rows with {','.join(COLUMNS)}")
+    _check_filled(images, needed[0])
+    table = (
+        Table(
+            items_source(_NAME, len(images), images.__getitem__, tensors=tensors, progress=progress),
+            [str(i) for i in range(len(images))],
+        )
+        if by_image
+        else files_table(images, _NAME)
+    )
+    labels = column("label") if labelled else None
+    if labels is not None:
+        _check_filled(labels, "label")
+    return Table(
+        table.source,
+        table.ids,
+        labels=None if labels is None else [plain_label(y, i) for i, y in enumerate(labels)],
+        weights=_weights(column("weight")),
+        groups=_groups(column("group"), table.ids),
+    )
+
+
+def _check_filled(cells: Sequence[object], name: str) -> None:
+    empty = [i for i, value in enumerate(cells) if blank(value)]
+    if empty:
+        raise LQFError(f"{_NAME} has no {name} in row {empty[0]} ({len(empty)} in all); fill it in or drop the row")
+
+
+def _weights(cells: list[Any] | None) -> np.ndarray | None:
+    if cells is None:
+        return None
+    weights = [weight_of(value) for value in cells]
+    for i, weight in enumerate(weights):
+        if weight is None:
+            raise LQFError(f"{_NAME} has the weight {cells[i]} in row {i}; it must be a finite number from 0 up")
+    return np.array(weights, dtype=np.float64)
+
+
+def _groups(cells: list[Any] | None, ids: Sequence[str]) -> list[str] | None:
+    """A blank group is the image alone."""
+    if cells is None:
+        return None
+    return [id if blank(value) else clean(str(value)) for id, value in zip(ids, cells, strict=True)]
