@@ -464,7 +464,8 @@ class LQFClassifier:
 
     def _open(self, X: Any, progress: Progress) -> Images:
         """One image or many, of any source; labels, if it has any, are ignored."""
-        shape = self._model().train.shape
+        fitted = self._model()
+        shape = fitted.train.shape if fitted.setup.tensors == self.tensors else None
         samples = load_unlabelled(X, tensors=self.tensors, fitted=shape, each=True, progress=progress)
         return self.open(samples, strict=True, progress=progress)
 

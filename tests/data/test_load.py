@@ -243,7 +243,11 @@ class TestDatasets:
     @pytest.mark.parametrize(
         ("images", "labels", "sentence"),
         [
-            ([torch.randn(3, 8, 8), np.zeros((8, 8, 3), np.uint8)], [0, 1], "values from -.*; pixels are 0 to 1 or 0 to"),
+            (
+                [torch.randn(3, 8, 8), np.zeros((8, 8, 3), np.uint8)],
+                [0, 1],
+                "values from -.*; pixels are 0 to 1 or 0 to",
+            ),
             ([torch.randn(2)] * 2, [0, 1], r"item 0 of the data set has images of shape \(2,\)"),
             (["a.jpg", "b.jpg"], [0, 1], "item 0 of the data set is a str"),
             ([torch.zeros(3, 8, 8).long()] * 2, [0, 1], "item 0 of the data set holds int64"),
@@ -420,7 +424,9 @@ class TestLimit:
         assert load_samples(flowers, limit_per_class=2, seed=3).ids == ids
 
     def test_weights_follow(self, many):
-        heavy = load_samples(torch.zeros(60, 1, 1), [0] * 40 + [1] * 20, sample_weight=np.arange(60.0), limit_per_class=3)
+        heavy = load_samples(
+            torch.zeros(60, 1, 1), [0] * 40 + [1] * 20, sample_weight=np.arange(60.0), limit_per_class=3
+        )
         assert heavy.weights.tolist() == [float(i) for i in heavy.ids]
 
     @pytest.mark.parametrize("limit", [0, -1, 2.5, True])

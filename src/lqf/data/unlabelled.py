@@ -15,13 +15,14 @@ from torch import Tensor
 from lqf.data.decode import is_image
 from lqf.data.formats import unreadable_kind
 from lqf.data.read import check_kind, read_table
+from lqf.data.readers.floats import is_float
 from lqf.data.readers.folder import images_below
 from lqf.data.readers.layout import Shape, picture_batch, tensor_batch
 from lqf.data.readers.manifest import read_manifest
 from lqf.data.samples import Samples
 from lqf.data.sources import FileSource, Source
 from lqf.errors import LQFError
-from lqf.settings import NORMALIZED, PICTURES
+from lqf.settings import PICTURES
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import clean
 
@@ -51,7 +52,7 @@ def load_unlabelled(
         progress: Reports how far a data set is read.
     """
     if isinstance(source, np.ndarray | Tensor) and not _is_text(source):
-        source = (tensor_batch if tensors == NORMALIZED else picture_batch)(source, fitted)
+        source = _batch(source, tensors, fitted)
     elif isinstance(source, Image.Image):
         source = [source]
     paths = _paths(source)
@@ -62,6 +63,13 @@ def load_unlabelled(
         return _samples(names, named, classes)
     table = read_table(source, labelled=False, tensors=tensors, progress=progress)
     return _samples([*_distinct(table.ids)] if each else table.ids, table.source, classes)
+
+
+def _batch(array: np.ndarray | Tensor, tensors: str, fitted: Shape | None) -> np.ndarray | Tensor:
+    """Images along the first axis."""
+    if tensors == PICTURES:
+        return picture_batch(array, fitted)
+    return tensor_batch(array, fitted) if is_float(array) else array
 
 
 def _samples(ids: Sequence[str], source: Source, classes: Sequence[str]) -> Samples:

@@ -35,7 +35,9 @@ def test_nested_folders_belong_to_the_topmost_one(tree):
     }
 
 
-@pytest.mark.parametrize("extension", ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "ppm", "pgm", "JPG", "Png", "TIFF"])
+@pytest.mark.parametrize(
+    "extension", ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "ppm", "pgm", "JPG", "Png", "TIFF"]
+)
 def test_extensions(tree, extension):
     assert load_samples(tree({f"a/1.{extension}": 0})).ids == (f"a/1.{extension}",)
 

@@ -11,13 +11,15 @@ def test_parts_of_a_data_set_are_refused_with_the_commands(tree, train, test):
     root = tree({f"{part}/{c}/1.png": 0 for part in (train, test) for c in ("rose", "tulip")}, "my data")
     with pytest.raises(LQFError, match="parts of a data set, not classes") as raised:
         load_samples(root)
-    assert f"lqf fit '{root}/{train}' -o RUN" in str(raised.value)
-    assert f"lqf evaluate RUN '{root}/{test}'" in str(raised.value)
+    assert f"`lqf fit '{root}/{train}' -o RUN`" in str(raised.value)
+    assert f"`lqf evaluate RUN '{root}/{test}'`" in str(raised.value)
 
 
 def test_one_part_alone(tree):
     root = tree({"train/rose/1.png": 0, "train/tulip/1.png": 0})
-    with pytest.raises(LQFError, match=r"holds `train`, a part of a data set, not a class: fit on `.*/train`"):
+    with pytest.raises(
+        LQFError, match=r"holds `train`, a part of a data set, not a class; run `lqf fit .*/train -o RUN`"
+    ):
         load_samples(root)
 
 

@@ -125,20 +125,23 @@ def _checked(item: object, what: str, normalized: bool) -> Item:
 
 def _pixels(array: np.ndarray | Tensor, what: str) -> np.ndarray:
     """uint8 images as (N, H, W) or (N, H, W, C), without copying."""
-    dtype = str(array.dtype).removeprefix("torch.")
-    if dtype != "uint8":
+    if _dtype(array) != "uint8":
         raise LQFError(
-            f"{what} holds {dtype}; give uint8 images (0 to 255), or floating-point ones (0 to 1 or 0 to 255)"
+            f"{what} holds {_dtype(array)}; give uint8 images (0 to 255), or floating-point ones (0 to 1 or 0 to 255)"
         )
     check_pictures(array, what)
     pictures = channels_last(array)
     return pictures.detach().cpu().numpy() if isinstance(pictures, Tensor) else pictures
 
 
+def _dtype(array: np.ndarray | Tensor) -> str:
+    return str(array.dtype).removeprefix("torch.")
+
+
 def _check_normalized(array: np.ndarray | Tensor, what: str) -> None:
     if not is_float(array):
         raise LQFError(
-            f"{what} holds {str(array.dtype).removeprefix('torch.')}; tensors='normalized' says that the network's own floating-point inputs are "
+            f"{what} holds {_dtype(array)}; tensors='normalized' says that the network's own floating-point inputs are "
             "given; leave it out for pictures"
         )
 

@@ -28,9 +28,8 @@ def check_no_parts(root: Path, nested: Sequence[str], folders: Sequence[str]) ->
     tests = [name for part in TEST for name in folders if name.lower() == part]
     steps = []
     if train is not None:
-        steps.append(f"fit on `{train}` (lqf fit {shlex.quote(str(train))} -o RUN)")
+        steps.append(f"`lqf fit {shlex.quote(str(train))} -o RUN` (in Python: fit)")
     if tests:
-        test = root / tests[0]
-        steps.append(f"evaluate on `{test}` (lqf evaluate RUN {shlex.quote(str(test))})")
+        steps.append(f"`lqf evaluate RUN {shlex.quote(str(root / tests[0]))}` (in Python: score)")
     parts = "parts of a data set, not classes" if len(folders) > 1 else "a part of a data set, not a class"
-    raise LQFError(f"`{root}` holds {listed(folders)}, {parts}: {', then '.join(steps)}")
+    raise LQFError(f"`{root}` holds {listed(folders)}, {parts}; run {', then '.join(steps)}")
