@@ -136,7 +136,7 @@ def test_scores_of_opened_images_are_all_of_it_in_one_pass() -> None:
     for n_classes in (2, 3):
         x, y = data(18, n_classes)
         model = classifier(solver="head").fit(x, y)
-        index, scores, p = model.scores(model.open(load_samples(NEW)))
+        index, scores, p = model.scores(model.open(load_samples(NEW, tensors="normalized")))
         assert scores.shape == p.shape == (8, n_classes)
         np.testing.assert_array_equal(model.classes_[index], model.predict(NEW))
         np.testing.assert_array_equal(scores.argmax(1), index)
@@ -171,7 +171,7 @@ def test_the_users_network_and_random_numbers_are_left_alone() -> None:
     net = network().float().train()
     before = {k: v.clone() for k, v in net.state_dict().items()}
     state = torch.get_rng_state()
-    classifier(backbone=net, **FIXED).fit(X, Y).predict(NEW)
+    classifier(backbone=net, tensors="normalized", **FIXED).fit(X, Y).predict(NEW)
     assert net.training
     assert all(torch.equal(v, before[k]) and v.dtype == torch.float32 for k, v in net.state_dict().items())
     assert all(p.requires_grad for p in net.parameters())

@@ -1,4 +1,4 @@
-"""What people bring: one image or many, floats or bytes, arrays or folders; the same to fit, to score and to predict."""
+"""What people bring: one image or many, floats or bytes, arrays or folders; to fit, to score and to predict."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_floats_are_scored_as_the_bytes_they_were(model: LQFClassifier) -> None:
 def test_normalized_tensors_are_refused_without_that_word(model: LQFClassifier) -> None:
     x = torch.randn(4, 3, 8, 8)
     for call in (model.predict, lambda x: model.score(x, NAMES[:4]), lambda x: head().fit(x, NAMES[:4])):
-        with pytest.raises(LQFError, match="pixels are 0 to 1 or 0 to 255.*tensors='normalized'"):
+        with pytest.raises(LQFError, match=r"pixels are 0 to 1 or 0 to 255.*tensors='normalized'"):
             call(x)
 
 
@@ -155,7 +155,7 @@ class TestFoldersAsTheyAre:
             f"`{folder}`: left out 1 image outside any class folder (`loose.png`)",
             f"`{folder}`: left out 1 class folder without an image (`empty`)",
         ]
-        with pytest.raises(LQFError, match="1 image outside any class folder .* and 1 class folder without an image"):
+        with pytest.raises(LQFError, match=r"1 image outside any class folder .* and 1 class folder without an image"):
             head(size=32, strict=True).fit(folder)
 
     def test_a_class_with_one_image(self, tmp_path: Path, recorder: Recorder) -> None:

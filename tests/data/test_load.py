@@ -246,7 +246,7 @@ class TestDatasets:
             (
                 [torch.randn(3, 8, 8), np.zeros((8, 8, 3), np.uint8)],
                 [0, 1],
-                "values from -.*; pixels are 0 to 1 or 0 to",
+                "values from -.*; pixels are 0 to 1",
             ),
             ([torch.randn(2)] * 2, [0, 1], r"item 0 of the data set has images of shape \(2,\)"),
             (["a.jpg", "b.jpg"], [0, 1], "item 0 of the data set is a str"),

@@ -150,7 +150,7 @@ def test_images_outside_a_class_folder_are_left_out_and_said(tree, recorder):
 
 
 def test_images_without_any_class_folder_are_refused(tree):
-    with pytest.raises(LQFError, match="2 images outside any class folder .* and none inside one"):
+    with pytest.raises(LQFError, match=r"2 images outside any class folder .* and none inside one"):
         load_samples(tree({"1.png": 0, "2.png": 0}, "flat"))
 
 

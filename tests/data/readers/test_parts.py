@@ -25,7 +25,7 @@ def test_one_part_alone(tree):
 
 def test_the_test_set_before_the_validation_set(tree):
     root = tree({f"{part}/rose/1.png": 0 for part in ("train", "val", "test")})
-    with pytest.raises(LQFError, match="RUN .*/test"):
+    with pytest.raises(LQFError, match=r"RUN .*/test"):
         load_samples(root)
 
 
