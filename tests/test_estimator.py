@@ -192,7 +192,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no linear layer": ({"backbone": nn.Sequential(nn.Flatten(), nn.Tanh())}, "has no nn.Linear to take off"),
     "no body": ({"backbone": nn.Linear(12, 2).double()}, "no weights below its head"),
     "augmentation": ({"augment": "crop"}, "needs solver `sgd` or `adam`"),
-    "augmented tensors": ({"augment": "crop", "solver": "sgd"}, "give uint8 images"),
+    "augmented tensors": ({"augment": "crop", "solver": "sgd"}, "give pictures"),
     "learning rate": ({"solver": "sgd", "learning_rate": 1e9}, "sgd diverged with learning rate"),
 }
 
@@ -202,7 +202,7 @@ def test_a_bad_setting_is_a_sentence(name: str) -> None:
     params, words = BAD[name]
     x = X.reshape(18, 12) if name == "no body" else X
     with pytest.raises(LQFError) as error:
-        classifier(**params).fit(x, Y)
+        classifier(**{"tensors": "normalized", **params}).fit(x, Y)
     assert words in str(error.value)
 
 
