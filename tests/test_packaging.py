@@ -26,6 +26,7 @@ OPTIONAL = (
     "typer",
     "elpv_dataset",
     "pandas",
+    "pillow_heif",
     "triton",
 )
 PICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -44,6 +44,7 @@ def test_the_list_is_that_of_the_messages_and_of_the_docs(tmp_path):
 
 @pytest.fixture
 def without_heif(monkeypatch):
+    assert "JPEG" in formats.decoders()  # all are registered
     monkeypatch.delitem(Image.OPEN, "HEIF", raising=False)
 
 

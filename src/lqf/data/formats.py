@@ -1,7 +1,8 @@
 """The image formats that are read: one list of their names, extensions and Pillow's decoders.
 
-Only these decoders see a user's files (Pillow knows dozens, some start other programs). Importing registers them, once
-and before any thread starts. A file's extension does not prove its format, so all are tried on every file.
+Only these decoders see a user's files (Pillow knows dozens, some start other programs). Importing a decoder registers
+it, which happens when the formats are first asked for. A file's extension does not prove its format, so all are tried on
+every file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 
 from PIL import Image
@@ -35,6 +37,7 @@ class Format:
     @property
     def readable(self) -> bool:
         """Whether it is decoded here; a plugin may be there without the library that it calls."""
+        _register()
         return self.name in Image.OPEN and getattr(sys.modules.get(self.plugin), "SUPPORTED", True)
 
 
@@ -55,9 +58,13 @@ ALL = (
     ),
     Format("AVIF", (".avif",), "PIL.AvifImagePlugin", "'pillow>=11.3'", (b"avif", b"avis")),
 )
-for _format in ALL:
-    with contextlib.suppress(ImportError):  # a package that is not installed, or an older Pillow
-        import_module(_format.plugin)
+
+
+@cache
+def _register() -> None:
+    for known in ALL:
+        with contextlib.suppress(ImportError):  # a package that is not installed, or an older Pillow
+            import_module(known.plugin)
 
 
 def decoders() -> tuple[str, ...]:

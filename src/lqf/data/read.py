@@ -96,8 +96,9 @@ def _read(source: Any, labelled: bool, tensors: str, strict: bool, progress: Pro
         return read_frame(source, labelled=labelled, tensors=tensors, progress=progress)
     if hasattr(source, "__getitem__") and not isinstance(source, Mapping | set | bytes | Image.Image):
         return read_dataset(source, labelled=labelled, tensors=tensors, progress=progress)
-    parts = f" of {listed(list(source), 3)}" if isinstance(source, Mapping) and source else ""
-    raise LQFError(f"a {type(source).__name__}{parts} was given; expected {KINDS}")
+    if isinstance(source, Mapping) and source:
+        raise LQFError(f"a {type(source).__name__} of {listed(list(source), 3)} was given; expected one of its parts")
+    raise LQFError(f"a {type(source).__name__} was given; expected {KINDS}")
 
 
 def _from_path(path: Path, labelled: bool, strict: bool, progress: Progress) -> Table:

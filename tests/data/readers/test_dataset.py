@@ -70,7 +70,7 @@ def test_labels_are_not_needed_to_predict(pictures):
 def test_errors(pictures):
     with pytest.raises(LQFError, match=r"has no image \(image, img, pixel_values\); it has `file`, `label`"):
         load_samples(Rows([{"file": "a.png", "label": 0}]))
-    with pytest.raises(LQFError, match="a dict of `train`, `test` was given"):
+    with pytest.raises(LQFError, match="a dict of `train`, `test` was given; expected one of its parts"):
         load_samples({"train": [1], "test": [2]})
     with pytest.raises(LQFError, match=r"label number 1 is \[0, 1\].* one label an image only"):
         load_samples([{"image": p, "label": [0, 1] if i else 0} for i, p in enumerate(pictures)])

@@ -49,6 +49,15 @@ def test_images_in_place_of_paths():
     assert open_images(samples, SMALL).batch([3])[0, 0].unique().tolist() == [3]
 
 
+def test_a_column_image_may_hold_paths(paths):
+    assert load_samples(pd.DataFrame({"image": paths, "label": list("xxyyxy")})).ids == tuple(paths)
+
+
+def test_cells_that_are_neither_are_refused():
+    with pytest.raises(LQFError, match="item 0 of the data frame is a dict; an image is"):
+        load_samples(pd.DataFrame({"image": [{"bytes": b"x"}, {"bytes": b"y"}], "label": [0, 1]}))
+
+
 def test_a_column_of_paths_and_one_of_labels(paths):
     frame = pd.DataFrame({"path": paths, "label": list("xxyyxy")})
     assert load_samples(frame["path"], frame["label"]).labels.tolist() == [0, 0, 1, 1, 0, 1]

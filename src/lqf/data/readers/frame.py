@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ def read_frame(frame: Any, *, labelled: bool = True, tensors: str = PICTURES, pr
     """The table of a data frame; other columns are ignored.
 
     Args:
-        frame: Has a column ``path``, relative to the working directory, or ``image`` of pictures as in a list.
+        frame: Has a column ``path``, relative to the working directory, or ``image``, of paths or of pictures as in a
+            list.
         labelled: False where labels are not needed, or given elsewhere.
         tensors: What floating-point images are, see `array_source`.
         progress: Reports how far the reading is.
@@ -47,14 +49,7 @@ def read_frame(frame: Any, *, labelled: bool = True, tensors: str = PICTURES, pr
     if not images:
         raise LQFError(f"{_NAME} is empty; expected rows with {','.join(COLUMNS)}")
     _check_filled(images, needed[0])
-    table = (
-        Table(
-            items_source(_NAME, len(images), images.__getitem__, tensors=tensors, progress=progress),
-            [str(i) for i in range(len(images))],
-        )
-        if by_image
-        else files_table(images, _NAME)
-    )
+    table = _images(images, tensors, progress)
     labels = column("label") if labelled else None
     if labels is not None:
         _check_filled(labels, "label")
@@ -65,6 +60,14 @@ def read_frame(frame: Any, *, labelled: bool = True, tensors: str = PICTURES, pr
         weights=_weights(column("weight")),
         groups=_groups(column("group"), table.ids),
     )
+
+
+def _images(cells: Sequence[Any], tensors: str, progress: Progress) -> Table:
+    """Paths, or pictures."""
+    if all(isinstance(cell, str | PathLike) for cell in cells):
+        return files_table(cells, _NAME)
+    source = items_source(_NAME, len(cells), cells.__getitem__, tensors=tensors, progress=progress)
+    return Table(source, [str(i) for i in range(len(cells))])
 
 
 def _check_filled(cells: Sequence[object], name: str) -> None:
