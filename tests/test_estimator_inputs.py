@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from fits import classifier, convnet, data, photos, pictures
+from fits import classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier, LQFError
 from lqf.data import load_samples, open_images
+from lqf.storage import _digest
 from recorder import Recorder
 
 X, Y = pictures(12)
@@ -123,6 +125,23 @@ def test_the_word_may_be_said_after_the_fit(model: LQFClassifier, tmp_path: Path
     np.testing.assert_allclose(other.predict_proba(x), model.predict_proba(X), rtol=1e-9)
     with pytest.raises(LQFError, match="tensors='normalized'"):
         other.predict(X)
+
+
+def test_a_model_of_before_there_was_the_word(tmp_path: Path) -> None:
+    x, y = data()
+    fitted = classifier(solver="head").fit(x, y)
+    fitted.save(tmp_path / "run")
+    file = tmp_path / "run" / "model.json"
+    meta = json.loads(file.read_text())
+    del meta["sha256"], meta["shape"], meta["settings"]["tensors"]
+    file.write_text(json.dumps(meta | {"sha256": _digest(meta)}))
+    old = LQFClassifier.load(tmp_path / "run", backbone=network(), device="cpu")
+    with pytest.raises(LQFError, match="tensors='normalized'"):
+        old.predict(x)
+    old.set_params(tensors="normalized")
+    np.testing.assert_array_equal(old.predict_proba(x), fitted.predict_proba(x))
+    effects = fitted.analyse(x, y).influence(x[:2]).effects
+    torch.testing.assert_close(old.analyse(x, y).influence(x[:2]).effects, effects)
 
 
 def test_vectors_need_the_word_too() -> None:

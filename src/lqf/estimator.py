@@ -379,6 +379,8 @@ class LQFClassifier:
             progress: where to report, for this analysis and all its answers.
         """
         fitted = self._model()
+        if train is not None and not isinstance(train, str | Path):  # models saved by earlier versions do not know
+            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
         images = open_training(fitted, train, y, progress)
         settings = replace(fitted.settings, batch_size=self.batch_size)
         context = Context(settings, resolve_device(self.device), progress=progress)

@@ -1,8 +1,8 @@
 """The image formats that are read: one list of their names, extensions and Pillow's decoders.
 
 Only these decoders see a user's files (Pillow knows dozens, some start other programs). Importing a decoder registers
-it, which happens when the formats are first asked for. A file's extension does not prove its format, so all are tried on
-every file.
+it, which happens when the formats are first asked for. A file's extension does not prove its format, so all are tried
+on every file.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lqf.data.readers.floats import Span, as_tensor, check_finite, is_float, spans, to_uint8, white_of
+from lqf.data.readers.floats import Span, as_tensor, check_finite, is_float, span_of, to_uint8, white_of
 from lqf.data.readers.layout import channels_last, check_pictures
 from lqf.data.sources import PictureSource, Source, TensorSource
 from lqf.errors import LQFError
@@ -43,7 +43,7 @@ def array_source(array: np.ndarray | Tensor, tensors: str = PICTURES) -> Source:
     check_pictures(array, name)
     pixels = as_tensor(channels_last(array))
     check_finite(name, pixels)
-    return PictureSource(name, to_uint8(pixels, white_of(spans(pixels), name)).numpy(), rows)
+    return PictureSource(name, to_uint8(pixels, white_of(span_of(pixels), name)).numpy(), rows)
 
 
 def items_source(
@@ -59,27 +59,26 @@ def items_source(
 
     Pictures beyond half of the free memory are not kept but, where that is possible, read ``again`` when needed.
     """
-    budget, items, seen = available_ram() // 2, [], None
     normalized = tensors == NORMALIZED
+    budget, items, seen = available_ram() // 2, [], None
     with progress.stage("reading the data set", total=n, unit="images") as stage:
         for i in range(n):
             item = _checked(get(i), f"item {i} of {name}", normalized)
             if isinstance(item, Tensor) and not normalized:
-                span = _span(item, f"item {i} of {name}")
-                seen = span if seen is None else seen | span
+                seen = _span(item, f"item {i} of {name}") | seen
             budget -= _bytes(item)
             items.append(item if budget >= 0 or normalized or not again else None)
             stage.advance()
     if normalized:
         return _inputs(name, items)
     white = None if seen is None else white_of(seen, name)
-    pictures: list[Any] = [_picture(item, white) for item in items]
 
     def read_again(i: int) -> Image.Image | np.ndarray:
         item = _picture(_checked(get(i), f"item {i} of {name}", False), white)
-        assert isinstance(item, Image.Image | np.ndarray)
+        assert item is not None
         return item
 
+    pictures = [_picture(item, white) for item in items]
     return PictureSource(name, pictures, np.arange(n), read_again if again else None)
 
 

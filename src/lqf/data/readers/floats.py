@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import torch
@@ -37,8 +39,9 @@ class Span:
         """Of finite values."""
         return cls(float(x.min()), float(x.max()))
 
-    def __or__(self, other: Span) -> Span:
-        return Span(min(self.low, other.low), max(self.high, other.high))
+    def __or__(self, other: Span | None) -> Span:
+        """Of both."""
+        return self if other is None else Span(min(self.low, other.low), max(self.high, other.high))
 
 
 def is_float(array: Array) -> bool:
@@ -82,10 +85,9 @@ def white_of(span: Span, name: str) -> float:
     )
 
 
-def spans(tensor: Tensor) -> Span:
-    """Of all rows (N, …) of finite values."""
-    parts = [Span.of(part) for part in tensor.split(AT_ONCE)]
-    return Span(min(p.low for p in parts), max(p.high for p in parts))
+def span_of(tensor: Tensor) -> Span:
+    """Of all rows (N, …), of finite values."""
+    return reduce(or_, (Span.of(part) for part in tensor.split(AT_ONCE)))
 
 
 def to_uint8(tensor: Tensor, white: float) -> Tensor:

@@ -37,29 +37,29 @@ def read_frame(frame: Any, *, labelled: bool = True, tensors: str = PICTURES, pr
         tensors: What floating-point images are, see `array_source`.
         progress: Reports how far the reading is.
     """
+    column = _columns(frame, labelled)
+    table = _images(column.get(_IMAGE) or column["path"], tensors, progress)
+    return Table(
+        table.source,
+        table.ids,
+        labels=[plain_label(y, i) for i, y in enumerate(column["label"])] if labelled else None,
+        weights=_weights(column.get("weight")),
+        groups=_groups(column.get("group"), table.ids),
+    )
+
+
+def _columns(frame: Any, labelled: bool) -> dict[str, list[Any]]:
+    """Those that are used, by their names in small letters; images and labels have no blank cell."""
     given = list(frame.columns)
     by_image = _IMAGE in [str(name).strip().lower() for name in given]
     needed = (_IMAGE if by_image else "path", *(["label"] if labelled else []))
     names = header(_NAME, given, needed)
-
-    def column(name: str) -> list[Any] | None:
-        return list(frame[given[names.index(name)]]) if name in names else None
-
-    images = column(needed[0]) or []
-    if not images:
+    cells = {name: list(frame[given[names.index(name)]]) for name in (_IMAGE, *COLUMNS) if name in names}
+    if not cells[needed[0]]:
         raise LQFError(f"{_NAME} is empty; expected rows with {','.join(COLUMNS)}")
-    _check_filled(images, needed[0])
-    table = _images(images, tensors, progress)
-    labels = column("label") if labelled else None
-    if labels is not None:
-        _check_filled(labels, "label")
-    return Table(
-        table.source,
-        table.ids,
-        labels=None if labels is None else [plain_label(y, i) for i, y in enumerate(labels)],
-        weights=_weights(column("weight")),
-        groups=_groups(column("group"), table.ids),
-    )
+    for name in needed:
+        _check_filled(cells[name], name)
+    return cells
 
 
 def _images(cells: Sequence[Any], tensors: str, progress: Progress) -> Table:
