@@ -27,6 +27,7 @@ OPTIONAL = (
     "elpv_dataset",
     "pandas",
     "pyarrow",
+    "pillow_heif",
     "triton",
 )
 PICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -37,7 +37,7 @@ FILES = {"model.json", "weights.safetensors", "samples.csv"}
 @pytest.fixture(scope="module")
 def model() -> LQFClassifier:
     weights = np.linspace(0.1, 2, 15)
-    return classifier(backbone=network(), **FIXED).fit(X, Y, weights, groups=[f'g{i // 2}, \n"é' for i in range(15)])
+    return classifier(**FIXED).fit(X, Y, weights, groups=[f'g{i // 2}, \n"é' for i in range(15)])
 
 
 @pytest.fixture

@@ -118,6 +118,8 @@ def setting(
     return field(default=default, metadata=known)
 
 
+PICTURES, NORMALIZED = "pictures", "normalized"
+"""What floating-point arrays and tensors hold: pixels, or a network's inputs."""
 EFFORT, IMAGES, PROBLEM, SOLVING = "effort", "images", "network and problem", "solving"
 """Groups of options."""
 
@@ -153,6 +155,12 @@ class Setup:
         rule=ONE_OR_MORE,
         metavar="RATIO",
     )
+    tensors: str = setting(
+        PICTURES,
+        "floating-point arrays and tensors hold `pictures`, with pixels of 0 to 1 or of 0 to 255, or what is "
+        "`normalized` for the network already and goes in unchanged",
+        choices=(PICTURES, NORMALIZED),
+    )
     device: str = setting("auto", "auto (a GPU if there is one), cpu, cuda, cuda:1, …", group=SOLVING, metavar="NAME")
     verbose: int = setting(
         1,
@@ -160,7 +168,12 @@ class Setup:
         "done in a moment",
         rule=VERBOSE,
     )
-    strict: bool = setting(False, "refuse images that cannot be read, instead of skipping them", group=IMAGES)
+    strict: bool = setting(
+        False,
+        "refuse what is otherwise left out with a warning: damaged images, images outside a class folder, empty class "
+        "folders, unknown classes of a test set; and classes with one image",
+        group=IMAGES,
+    )
     limit_per_class: int | None = setting(
         None, "use at most so many images of every class, chosen by the seed", group=IMAGES, metavar="K"
     )

@@ -129,6 +129,7 @@ def _write(model: Model, folder: Path) -> None:
         **own,
         "beta": model.beta,
         "train": model.train.source,
+        **({} if model.train.shape is None else {"shape": list(model.train.shape)}),
         "loo": None if model.loo is None else {"level": model.loo.level, "note": model.loo.note},
         "tried": list(model.tried),
         "settings": {**model.setup.to_dict(), **model.settings.to_dict()},
@@ -234,7 +235,7 @@ def _assemble(
     setup: Setup,
 ) -> FittedModel:
     classes = tuple(meta["classes"])
-    train = _read_samples(path / "samples.csv", classes, meta["train"])
+    train = _read_samples(path / "samples.csv", classes, meta)
     return FittedModel(
         backbone=backbone,
         preprocess=Preprocess.from_dict(meta["preprocess"]),
@@ -260,7 +261,7 @@ def _load_stack(
     path: Path, meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None, whole: Path
 ) -> Stack:
     members = [_load(path / m["folder"], backbone, weights, whole) for m in meta["members"]]
-    train = _read_samples(path / "samples.csv", tuple(meta["classes"]), meta["train"])
+    train = _read_samples(path / "samples.csv", tuple(meta["classes"]), meta)
     tensors = load_file(path / "weights.safetensors") if meta["loo"] is not None else {}
     return Stack(
         members=tuple(m for m in members if isinstance(m, FittedModel)),
@@ -302,7 +303,7 @@ def _fields(of: type[T], values: Mapping[str, Any]) -> T:
     return of(**{f.name: values[f.name] for f in fields(of) if f.name in values})  # type: ignore[arg-type]
 
 
-def _read_samples(path: Path, classes: tuple[str, ...], source: str | None) -> TrainingTable:
+def _read_samples(path: Path, classes: tuple[str, ...], meta: Mapping[str, Any]) -> TrainingTable:
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     number = {c: i for i, c in enumerate(classes)}
@@ -313,7 +314,8 @@ def _read_samples(path: Path, classes: tuple[str, ...], source: str | None) -> T
         np.array([float(r["weight"]) for r in rows]),
         groups if any(groups) else None,
         tuple(r["sha256"] for r in rows),
-        source,
+        meta["train"],
+        tuple(meta["shape"]) if "shape" in meta else None,
     )
 
 

@@ -8,10 +8,12 @@ Example:
 """
 
 from lqf.data.check import check_trainable
+from lqf.data.has_labels import has_labels
 from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
 from lqf.data.parts import has_pixels, select_images, with_views
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
+from lqf.data.read import check_kind
 from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
 from lqf.data.shards import gather_images, held, open_shard
@@ -23,8 +25,10 @@ __all__ = [
     "Images",
     "Preprocess",
     "Samples",
+    "check_kind",
     "check_trainable",
     "gather_images",
+    "has_labels",
     "has_pixels",
     "held",
     "load_samples",

@@ -107,7 +107,7 @@ def _open_tensors(
     samples: Samples, source: TensorSource, preprocess: Preprocess, workers: int, progress: Progress
 ) -> TensorImages:
     if preprocess.views != "none":
-        raise LQFError(f"views {preprocess.views!r} need uint8 images; floating-point tensors go in unchanged")
+        raise LQFError(f"views {preprocess.views!r} need pictures; normalised tensors go in unchanged")
     return TensorImages(samples, tuple(_every(lambda i: sha256(source.raw(i)), len(samples), workers, progress)))
 
 

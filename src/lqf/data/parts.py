@@ -32,7 +32,7 @@ def with_views(images: Images, preprocess: Preprocess) -> Images:
     if isinstance(images, PixelImages):
         return replace(images, preprocess=preprocess)
     if preprocess.views != "none":
-        raise LQFError(f"views {preprocess.views!r} need uint8 images; floating-point tensors go in unchanged")
+        raise LQFError(f"views {preprocess.views!r} need pictures; normalised tensors go in unchanged")
     return images
 
 

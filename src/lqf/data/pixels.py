@@ -88,7 +88,7 @@ class PixelImages:
 
 @dataclass(eq=False)
 class TensorImages:
-    """Floating-point tensors that go to the network unchanged."""
+    """Normalised tensors, which go to the network unchanged."""
 
     samples: Samples
     hashes: tuple[str, ...]
@@ -110,12 +110,12 @@ class TensorImages:
 
     def batch(self, index: Index, view: int = 0) -> Tensor:
         if view != 0:
-            raise LQFError(f"view {view} was asked for; floating-point tensors have one view, 0")
+            raise LQFError(f"view {view} was asked for; normalised tensors have one view, 0")
         assert isinstance(self.samples.source, TensorSource)
         return self.samples.source.batch(positions(index, len(self)))
 
     def whole(self, index: Index) -> Tensor:
-        raise LQFError("floating-point tensors go to the network unchanged; for random crops give uint8 images")
+        raise LQFError("normalised tensors go to the network unchanged; for random crops give pictures")
 
 
 def decoded(samples: Samples, preprocess: Preprocess, i: int) -> tuple[str, np.ndarray]:

@@ -32,7 +32,7 @@ class LQFClassifier(Predictor):
 
     Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted
     model keeps the settings it was fitted by: changing arguments afterwards changes the next fit alone. Only
-    ``device``, ``batch_size`` and ``verbose`` say how it is used, too.
+    ``device``, ``batch_size``, ``tensors`` and ``verbose`` say how it is used, too.
 
     Example:
         >>> model = LQFClassifier("efficientnet_lite0").fit("photos/train")  # doctest: +SKIP
@@ -67,7 +67,9 @@ class LQFClassifier(Predictor):
         """Fit the best model that effort and time allow, or the one that the settings name.
 
         Args:
-            X: a folder CLASS/*.jpg, a CSV manifest, a torch Dataset, or images or tensors as one array.
+            X: a folder CLASS/*.jpg, a CSV manifest, a data frame with the columns path and label, a map-style data set,
+                images as one array or tensor along the first axis, or a list of paths or pictures; see
+                `lqf.data.load_samples`.
             y: labels, where X has none.
             sample_weight: (N,) weights of the samples.
             groups: (N,) samples of one group are left out together.
@@ -93,6 +95,8 @@ class LQFClassifier(Predictor):
             groups=groups,
             limit_per_class=setup.limit_per_class,
             seed=settings.seed,
+            tensors=setup.tensors,
+            strict=setup.strict,
             progress=progress,
         )
         source = str(X) if isinstance(X, str | Path) else None
@@ -127,6 +131,8 @@ class LQFClassifier(Predictor):
             progress: where to report, for this analysis and all its answers.
         """
         fitted, progress = self._model(), self._shown(progress)
+        if train is not None and not isinstance(train, str | Path):  # models saved by earlier versions do not know
+            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
         images = open_training(fitted, train, y, progress)
         settings = replace(fitted.settings, batch_size=self.batch_size)
         context = Context(settings, resolve_device(self.device), progress=progress)

@@ -57,14 +57,15 @@ def fit_model(samples: Samples, setup: Setup, context: Context, kept: Kept) -> M
         samples, pace = within_time(samples, preprocess, backbone, context)
     images = open_shard(samples, preprocess, world, strict=setup.strict, progress=progress)
     report_skipped(images, progress)
-    for sentence in check_trainable(images.samples):
+    for sentence in check_trainable(images.samples, strict=setup.strict):
         progress.say(sentence)
     context = replace(context, clock=Clock())  # the time of the fit begins with the images
     context = _with_checkpoint(context, kept, images, backbone, preprocess)
 
     def named(model: Model) -> Model:
         report = model.report if len(samples) == given else replace(model.report, images_given=given)
-        return replace(model, train=replace(model.train, source=kept.source), setup=setup, report=report)
+        train = replace(model.train, source=kept.source, shape=samples.source.shape)
+        return replace(model, train=train, setup=setup, report=report)
 
     if not settings.climbs:
         return named(_fit_one(images, backbone, preprocess, context))

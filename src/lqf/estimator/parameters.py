@@ -29,6 +29,7 @@ class Parameters:
         views: str = Settings.views,
         crop_area: float = Setup.crop_area,
         crop_ratio: float = Setup.crop_ratio,
+        tensors: str = Setup.tensors,
         device: str = Setup.device,
         verbose: int = Setup.verbose,
         strict: bool = Setup.strict,
@@ -72,6 +73,7 @@ class Parameters:
         self.views = views
         self.crop_area = crop_area
         self.crop_ratio = crop_ratio
+        self.tensors = tensors
         self.device = device
         self.verbose = verbose
         self.strict = strict

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from lqf.analysis import Analysis
-from lqf.data import Images, Samples, load_samples, load_unlabelled, open_images
+from lqf.data import Images, Samples, check_kind, load_samples, load_unlabelled, open_images
 from lqf.data.labels import class_array
 from lqf.errors import LQFError, not_fitted
 from lqf.estimator.fit import report_skipped
@@ -44,7 +43,14 @@ class Predictor(Shown, Parameters):
         return outputs[:, 0] if outputs.shape[1] == 1 else outputs
 
     def predict(self, X: Any, *, progress: Progress | None = None) -> np.ndarray:
-        """(N,) predicted classes."""
+        """(N,) predicted classes.
+
+        Args:
+            X: one image (a path, a PIL image, an array or tensor (H, W, 3) or (3, H, W)) is one prediction; many are a
+                folder, a manifest, a data frame with a column path, or what `fit` takes; see
+                `lqf.data.load_unlabelled`.
+            progress: where to report.
+        """
         index = decide(self._outputs_of(X, progress)).numpy()
         return self.classes_[index]
 
@@ -76,7 +82,15 @@ class Predictor(Shown, Parameters):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, progress: Progress | None = None) -> float:
         """Accuracy on labelled images."""
         progress = self._shown(progress)
-        samples = load_samples(X, y, sample_weight=sample_weight, classes=self._labels_as_given(y))
+        samples = load_samples(
+            X,
+            y,
+            sample_weight=sample_weight,
+            classes=self._labels_as_given(y),
+            tensors=self.tensors,
+            strict=self._model().setup.strict,
+            progress=progress,
+        )
         images = self.open(samples, progress=progress)
         if not images.samples.weights.any():
             raise LQFError("all sample weights are zero; the accuracy needs at least one image that counts")
@@ -98,6 +112,7 @@ class Predictor(Shown, Parameters):
     def open(self, samples: Samples, *, strict: bool = False, progress: Progress | None = None) -> Images:
         """Decode images the way the model was fitted."""
         progress = self._shown(progress)
+        check_kind(samples.source, self.tensors)
         images = open_images(samples, self._model().preprocess, strict=strict, progress=progress)
         report_skipped(images, progress)
         return images
@@ -128,12 +143,10 @@ class Predictor(Shown, Parameters):
         return classes if y is None else self.classes_
 
     def _open(self, X: Any, progress: Progress) -> Images:
-        """Images of any source; labels, if it has any, are ignored."""
-        self._model()
-        if isinstance(X, str | Path) and Path(X).suffix.lower() != ".csv":
-            samples = load_unlabelled(X)
-        else:
-            samples = load_samples(X)
+        """One image or many, of any source; labels, if it has any, are ignored."""
+        fitted = self._model()
+        shape = fitted.train.shape if fitted.setup.tensors == self.tensors else None
+        samples = load_unlabelled(X, tensors=self.tensors, fitted=shape, each=True, progress=progress)
         return self.open(samples, strict=True, progress=progress)
 
     def _outputs_of(self, X: Any, progress: Progress | None) -> torch.Tensor:

@@ -33,6 +33,7 @@ class TrainingTable:
     """What is kept of the training samples: enough to name them, to open them again, and to recognise changed files.
 
     ``source`` is the folder or manifest as it was given to the fit; None: an array or a data set of the caller's.
+    ``shape`` is that of one image, where images were arrays or tensors: (H, W), (H, W, C) or a tensor's.
     """
 
     ids: tuple[str, ...]
@@ -41,6 +42,7 @@ class TrainingTable:
     groups: tuple[str, ...] | None
     hashes: tuple[str, ...]
     source: str | None = None
+    shape: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
         return f"TrainingTable({counted(len(self.ids), 'image')} of {self.source or 'data in memory'})"

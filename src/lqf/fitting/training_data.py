@@ -35,7 +35,7 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
             "the model was fitted on data in memory, which it does not keep; "
             f"{naming.either('in Python, ', '')}give them again with train="
         )
-    samples = _as_fitted(_load(train, y, table, progress), table, fitted.classes)
+    samples = _as_fitted(_load(train, y, fitted, progress), table, fitted.classes)
     images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
     changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
     if changed:
@@ -46,14 +46,15 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     return images
 
 
-def _load(train: Any, y: Any, table: TrainingTable, progress: Progress) -> Samples:
+def _load(train: Any, y: Any, fitted: Model, progress: Progress) -> Samples:
+    table = fitted.train
     source = table.source if train is None else train
     if train is None and not Path(str(source)).expanduser().exists():
         raise LQFError(
             f"the training data are no longer at `{source}`; say where they are now with "
             f"{naming.either('--train DIR', 'train=')}"
         )
-    return load_samples(source, y, progress=progress)
+    return load_samples(source, y, tensors=fitted.setup.tensors, progress=progress)
 
 
 def _as_fitted(samples: Samples, table: TrainingTable, classes: tuple[str, ...]) -> Samples:

@@ -21,6 +21,11 @@ class Classifier(Protocol):
         """The model itself."""
         ...
 
+    @property
+    def tensors(self) -> str:
+        """What floating-point arrays hold, as the setting says."""
+        ...
+
     def open(self, samples: Samples, *, strict: bool = ..., progress: Progress = ...) -> Images:
         """Decode images the way the model was fitted."""
         ...

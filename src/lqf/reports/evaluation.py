@@ -95,7 +95,7 @@ class Tested(Answered):
 def tested(model: Classifier, test: Any, *, strict: bool = False, progress: Progress = SILENT) -> Tested:
     """Predict a labelled test set, in any form that `load_samples` takes."""
     classes = model.fitted_.classes
-    all_samples = load_samples(test, classes=classes, progress=progress)
+    all_samples = load_samples(test, classes=classes, tensors=model.tensors, strict=strict, progress=progress)
     images = model.open(all_samples, strict=strict, progress=progress)
     predicted, _, p = model.scores(images, progress=progress)
     samples = images.samples
