@@ -51,7 +51,6 @@ DOES_NOT_APPLY = {
     "check_estimators_overwrite_params": "joblib's hash of a network changes when the network is copied",
     "check_n_features_in_after_fitting": COLUMNS,
     "check_n_features_in": COLUMNS,
-    "check_transformer_general": COLUMNS,
     "check_estimators_empty_data_messages": COLUMNS,
     "check_fit2d_predict1d": "one row of numbers is one sample of a network that takes single numbers",
     "check_estimators_dtypes": WHOLE,
@@ -75,7 +74,15 @@ DOES_NOT_APPLY = {
 
 
 def on_rows() -> OnRows:
-    return OnRows(Rows().double(), solver="head", weight_decay=1e-3, device="cpu", dtype="float64", verbose=0)
+    return OnRows(
+        Rows().double(),
+        tensors="normalized",
+        solver="head",
+        weight_decay=1e-3,
+        device="cpu",
+        dtype="float64",
+        verbose=0,
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
