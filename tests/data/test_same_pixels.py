@@ -11,7 +11,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from lqf.data import Preprocess, load_samples, load_unlabelled, open_images
+from lqf.data import Preprocess, has_labels, load_samples, load_unlabelled, open_images
+from lqf.errors import LQFError
 
 SMALL = Preprocess(8, 10, keep_aspect=True)
 N = 6
@@ -132,6 +133,25 @@ def test_one_image(folder, form, fitted):
     samples = load_unlabelled(ONE[form](folder), fitted=fitted)
     assert len(samples) == 1
     assert torch.equal(open_images(samples, SMALL).whole([0]), EXPECTED[:1])
+
+
+@pytest.mark.parametrize("form", [name for name in ONE if "path" not in name and name != "text"])
+def test_one_image_with_its_label(folder, form):
+    samples = load_samples(ONE[form](folder), ["rose"], classes=("rose", "tulip"))
+    assert samples.labels.tolist() == [0]
+    assert torch.equal(open_images(samples, SMALL).whole([0]), EXPECTED[:1])
+
+
+@pytest.mark.parametrize("form", ["folder", "manifest", "data frame", "samples"])
+def test_labels_beside_those_of_the_source_are_refused(folder, form):
+    source = load_samples(PIXELS, Y) if form == "samples" else LABELLED[form](folder)
+    with pytest.raises(LQFError, match="has labels of its own; leave out the labels given with it"):
+        load_samples(source, Y)
+
+
+@pytest.mark.parametrize("form", [*LABELLED, *WITH_LABELS])
+def test_whether_there_are_labels(folder, form):
+    assert has_labels((LABELLED | WITH_LABELS)[form](folder), ("rose", "tulip")) == (form in LABELLED)
 
 
 def test_a_path_that_is_named_twice(folder):

@@ -23,18 +23,23 @@ def has_labels(source: Any, classes: Collection[str]) -> bool:
         source: What `load_samples` or `load_unlabelled` take.
         classes: Of the model: a folder has labels where one of its folders is called like a class.
     """
-    if isinstance(source, str | os.PathLike):
-        return _of_path(Path(source).expanduser(), classes)
-    if isinstance(source, Samples):
-        return bool((source.labels >= 0).all())
-    if isinstance(source, np.ndarray | Tensor | Image.Image) or hasattr(source, "__array__"):
-        return is_frame(source) and "label" in [str(name).strip().lower() for name in source.columns]
+    if isinstance(source, str | os.PathLike) and (path := Path(source).expanduser()).is_dir():
+        return any((path / name).is_dir() for name in classes)
+    if column_of_labels(source):
+        return True
+    known = str | os.PathLike | Samples | np.ndarray | Tensor | Image.Image
+    if isinstance(source, known) or hasattr(source, "__array__"):
+        return False
     if isinstance(source, list | tuple):
         return bool(source) and all(isinstance(item, tuple | Mapping) for item in source)
-    return True  # a data set, of which every item has a label
+    return not is_frame(source)  # a data set, of which every item has a label
 
 
-def _of_path(path: Path, classes: Collection[str]) -> bool:
-    if path.suffix.lower() == ".csv" and path.is_file():
-        return "label" in columns_of(path)
-    return path.is_dir() and any((path / name).is_dir() for name in classes)
+def column_of_labels(source: Any) -> bool:
+    """Whether a manifest or a data frame has a column of labels, or samples have labels."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source).expanduser()
+        return path.suffix.lower() == ".csv" and path.is_file() and "label" in columns_of(path)
+    if isinstance(source, Samples):
+        return len(source) > 0 and bool((source.labels >= 0).all())
+    return is_frame(source) and "label" in [str(name).strip().lower() for name in source.columns]

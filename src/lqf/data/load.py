@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from lqf.data.has_labels import column_of_labels
 from lqf.data.labels import check_no_amounts, encode, plain_labels, tally, unknown_classes
 from lqf.data.labels import limit_per_class as limited
 from lqf.data.read import read_table
+from lqf.data.readers.layout import as_list
 from lqf.data.samples import Samples
 from lqf.data.table import Label, Table
 from lqf.errors import LQFError
@@ -63,31 +66,46 @@ def load_samples(
     Raises:
         LQFError: With a sentence that names what cannot be used.
     """
+    given = None if labels is None else plain_labels(labels)
+    if given is not None and len(given) == 1:
+        source = as_list(source)
     table = read_table(source, labelled=labels is None, tensors=tensors, strict=strict, progress=progress)
-    where, n = table.source.name, len(table.ids)
     if ids is not None and isinstance(source, str | os.PathLike | Samples):
-        raise LQFError(f"{where} has ids of its own (the paths of its images); leave out `ids`")
-    y = _column(table, "labels", None if labels is None else plain_labels(labels), table.labels)
-    weights = _column(table, "weights", _numbers(sample_weight), table.weights)
-    group_names = _column(table, "groups", None if groups is None else plain_labels(groups, "group"), table.groups)
+        raise LQFError(f"{table.source.name} has ids of its own (the paths of its images); leave out `ids`")
+    if given is not None and column_of_labels(source):
+        raise _twice(table, "labels")
+    table = replace(
+        table,
+        ids=table.ids if ids is None else [*map(str, ids)],
+        labels=_column(table, "labels", given, table.labels),
+        weights=_column(table, "weights", _numbers(sample_weight), table.weights),
+        groups=_column(table, "groups", None if groups is None else plain_labels(groups, "group"), table.groups),
+    )
     if classes is None and isinstance(source, Samples):
         classes = source.classes
-    check_no_amounts(y or [], where)
-    names, index = encode(y or [], classes, where, strict=strict or labels is not None)
-    samples = Samples(
-        ids=tuple(table.ids if ids is None else map(str, ids)),
-        classes=names,
-        labels=np.full(n, -1) if y is None else index,
-        weights=np.ones(n) if weights is None else weights,
-        groups=None if group_names is None else tuple(map(str, group_names)),
-        source=table.source,
-    )
-    if y is not None and (index < 0).any():
-        _warn(y, names, where, progress)
-        samples = samples.select(index >= 0)
+    samples = _samples(table, classes, strict or given is not None, progress)
     if limit_per_class is None:
         return samples
     return samples.select(limited(samples.ids, samples.labels, limit_per_class, seed))
+
+
+def _samples(table: Table, classes: Any, strict: bool, progress: Progress) -> Samples:
+    """Labels as indices; images of unknown classes are left out, where that is not ``strict``."""
+    n, where, labels = len(table.source), table.source.name, table.labels or []
+    check_no_amounts(labels, where)
+    names, index = encode(labels, classes, where, strict=strict)
+    samples = Samples(
+        ids=tuple(table.ids),
+        classes=names,
+        labels=np.full(n, -1) if table.labels is None else index,
+        weights=np.ones(n) if table.weights is None else np.asarray(table.weights),
+        groups=None if table.groups is None else tuple(map(str, table.groups)),
+        source=table.source,
+    )
+    if not (index < 0).any():
+        return samples
+    _warn(labels, names, where, progress)
+    return samples.select(index >= 0)
 
 
 def _warn(labels: Sequence[Label], names: tuple[str, ...], where: str, progress: Progress) -> None:
@@ -98,7 +116,7 @@ def _warn(labels: Sequence[Label], names: tuple[str, ...], where: str, progress:
         f"{tally(unknown)}; it knows {listed(names, 20)}"
     )
     if progress is SILENT:
-        warnings.warn(sentence, stacklevel=3)
+        warnings.warn(sentence, stacklevel=4)
     else:
         progress.say(sentence)
 
@@ -108,10 +126,14 @@ def _column(table: Table, what: str, given: Any, own: Any) -> Any:
     if given is None:
         return own
     if own is not None:
-        raise LQFError(f"{table.source.name} has {what} of its own; leave out the {what} given with it")
+        raise _twice(table, what)
     if len(given) != len(table.ids):
         raise LQFError(f"{table.source.name} has {counted(len(table.ids), 'image')} but {len(given)} {what} were given")
     return given
+
+
+def _twice(table: Table, what: str) -> LQFError:
+    return LQFError(f"{table.source.name} has {what} of its own; leave out the {what} given with it")
 
 
 def _numbers(weights: Any) -> np.ndarray | None:

@@ -6,7 +6,10 @@ One picture is (H, W, C) or (C, H, W) with C = 1, 3 or 4 channels, and many are 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from PIL import Image
 from torch import Tensor
 
 from lqf.errors import LQFError
@@ -42,6 +45,14 @@ def _channel_axis(array: Array, start: int) -> int | None:
     """The axis of the channels among three that begin at ``start``."""
     order = (start, start + 2) if isinstance(array, Tensor) else (start + 2, start)
     return next((axis for axis in order if array.shape[axis] in _CHANNELS), None)
+
+
+def as_list(source: Any) -> Any:
+    """One picture as a batch or a list of one; anything else, as what may be many, as it is."""
+    if isinstance(source, Image.Image):
+        return [source]
+    one = isinstance(source, np.ndarray | Tensor) and source.ndim == 3 and _channel_axis(source, 0) is not None
+    return source[None] if one else source
 
 
 def picture_batch(array: Array, fitted: Shape | None) -> Array:
