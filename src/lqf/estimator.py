@@ -32,6 +32,7 @@ from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import Context, Model, climb, fit
 from lqf.fitting.checkpoint import Checkpoint
+from lqf.fitting.class_weights import about_unequal, check_class_weight, class_weights, with_class_weights
 from lqf.fitting.earlier import check_same
 from lqf.fitting.rungs.plan import time_for
 from lqf.fitting.training_data import open_training
@@ -90,6 +91,8 @@ class LQFClassifier:
         linearize_reduction: bool = Settings.linearize_reduction,
         weight_decay: float | str = Settings.weight_decay,
         body_weight_decay: float | str = Settings.body_weight_decay,
+        class_weight: str | dict[Any, float] | None = Settings.class_weight,
+        choose_by: str = Settings.choose_by,
         strengths: str = Settings.strengths,
         head: str = Settings.head,
         form: str = Settings.form,
@@ -132,6 +135,8 @@ class LQFClassifier:
         self.linearize_reduction = linearize_reduction
         self.weight_decay = weight_decay
         self.body_weight_decay = body_weight_decay
+        self.class_weight = class_weight
+        self.choose_by = choose_by
         self.strengths = strengths
         self.head = head
         self.form = form
@@ -246,6 +251,7 @@ class LQFClassifier:
         )
         samples = samples.select(np.flatnonzero(samples.weights > 0))  # weight zero is absent
         check_trainable(samples)
+        check_class_weight(settings.class_weight, samples.classes)
         backbone = load_backbone(setup.backbone, weights=setup.weights, leaky=setup.leaky, seed=settings.seed)
         views: Any = "none" if settings.views == "auto" else settings.views
         preprocess = backbone.preprocess(
@@ -264,13 +270,18 @@ class LQFClassifier:
         _report_skipped(images, progress)
         for sentence in check_trainable(images.samples):
             progress.say(sentence)
+        if unequal := about_unequal(images.samples, settings):
+            progress.say(unequal)
+        of_classes = class_weights(settings.class_weight, images.samples)
+        images = with_class_weights(images, of_classes)
         if checkpoint is not None:
             fingerprint = _fingerprint(images, settings, backbone.spec, preprocess)
             context = replace(context, checkpoint=Checkpoint(Path(checkpoint), fingerprint, resume=resume))
         source = str(X) if isinstance(X, str | Path) else None
 
         def named(model: Model) -> Model:
-            report = model.report if len(samples) == given else replace(model.report, images_given=given)
+            part = given if len(samples) < given else None
+            report = replace(model.report, class_weights=of_classes, images_given=part)
             return replace(model, train=replace(model.train, source=source), setup=setup, report=report)
 
         if settings.climbs:

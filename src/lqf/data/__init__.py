@@ -10,7 +10,7 @@ Example:
 from lqf.data.check import check_trainable
 from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
-from lqf.data.parts import has_pixels, select_images, with_views
+from lqf.data.parts import has_pixels, select_images, with_views, with_weights
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
 from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
@@ -35,4 +35,5 @@ __all__ = [
     "rows_on",
     "select_images",
     "with_views",
+    "with_weights",
 ]

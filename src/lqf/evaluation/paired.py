@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.evaluation.balance import effective_number
 from lqf.evaluation.calibration import calibrate, log_losses
 
 LEAST_GAIN = 0.005
@@ -80,7 +81,7 @@ def gain(before: Tensor, after: Tensor, weights: Tensor) -> Gain:
     d, w = (before - after)[known], weights[known].to(before)
     w = w / w.sum()
     mean, loss = float((w * d).sum()), float((w * before[known]).sum())
-    effective = 1 / float(w.square().sum())
+    effective = effective_number(w)
     if effective <= 1:
         return Gain(mean, math.inf, loss)
     variance = float((w * (d - mean).square()).sum()) / (effective - 1)

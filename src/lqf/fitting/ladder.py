@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
@@ -331,7 +330,7 @@ class _Climb:
         known = ~losses.isnan()
         if not bool(known.any()):
             return None, None
-        weights = torch.tensor(data.images.samples.weights)[known]
+        weights = data.judging[known]
         loss = float((weights * losses[known]).sum() / weights.sum())
         return error_rate(outputs[known], data.labels[known], weights), loss
 
@@ -346,6 +345,8 @@ class _Climb:
             error=None if whole is None else whole.error,
             error_standard_error=None if whole is None else whole.standard_error,
             error_note=None if whole is None else whole.note,
+            balanced_error=None if whole is None else whole.balanced_error,
+            balanced_standard_error=None if whole is None else whole.balanced_standard_error,
             next_rung=self._next(),
             stages={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
             seconds=clock.total(),
@@ -357,12 +358,11 @@ class _Climb:
         if data.alone:
             return None
         candidates, heads = self._outputs(), 1 + sum(len(t.alternatives) for t in self.tried)
-        weights, folds = torch.tensor(data.images.samples.weights), data.folds[:: data.n_views]
+        folds = data.folds[:: data.n_views]
         doubts = {name: attempt.doubt for name, attempt in self.ground.attempts.items()}
-        outputs = choice_outputs(candidates, heads, self.ground.losses, weights, folds, doubts)
-        outputs = outputs.masked_fill(data.single[:, None], torch.nan)
+        outputs = choice_outputs(candidates, heads, self.ground.losses, data.judging, folds, doubts)
         note = f"all choices made again without each of {len(folds.unique())} folds"
-        return LeaveOneOut(outputs, "estimated", note, labels=data.labels, weights=weights)
+        return data.left_out(outputs, "estimated", note)
 
     def _outputs(self) -> dict[str, Tensor]:
         """Of all candidates by name, in the order in which they were tried; alternatives follow the one taken."""

@@ -11,6 +11,7 @@ from lqf.data import with_views
 from lqf.estimator import LQFClassifier
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import Model
+from lqf.fitting.class_weights import as_they_come
 from lqf.linear.inputs import average_views
 from lqf.reports.evaluation import Tested, tested
 from lqf.reports.explanation import Explanation, explanations
@@ -49,7 +50,8 @@ class Parts:
     def to_dict(self) -> dict[str, Any]:
         """The main figures as JSON values."""
         result = None if self.test is None else self.test.result
-        warning = words.warning(self.fitted.report, self.loo.error, result, self.shift)
+        expected = as_they_come(self.fitted, self.loo).error
+        warning = words.warning(self.fitted.report, expected, result, self.shift)
         shift = self.shift
         return {
             "n": self.fitted.report.n,

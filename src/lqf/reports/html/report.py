@@ -17,8 +17,10 @@ from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
 from lqf.fitting import Model, Stack
+from lqf.fitting.class_weights import as_they_come
 from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.report import FitReport
+from lqf.reports import weighting
 from lqf.reports.evaluation import Tested
 from lqf.reports.explanation import Explanation
 from lqf.reports.html import plots, tables, words
@@ -58,7 +60,8 @@ def report_page(
     result = None if test is None else test.result
     train_pictures = Gallery(audit.samples)
     calibration, sets, quality = _calibration(fitted, loo, test)
-    far = words.far_above(loo.error, fit.n, result)
+    plain = as_they_come(fitted, loo)
+    far = words.far_above(plain.error, fit.n, result)
     judged = (labels, guessed) if test is None else (test.labels, test.predicted)
     return render(
         "report.html.jinja",
@@ -87,11 +90,13 @@ def report_page(
         notes=" ".join(_notes(audit)),
         words={
             "lead": words.lead(fit),
-            "warning": words.warning(fit, loo.error, result, shift),
+            "warning": words.warning(fit, plain.error, result, shift),
             "tried": words.tried(fit),
             "further": words.further(fit),
             "judged": words.judged(),
-            "errors": words.whole_choice(fit) + words.errors(loo.error, fit.n, loo.level, loo.note, result),
+            "errors": words.whole_choice(fit)
+            + words.errors(loo.error, fit.n, loo.level, loo.note, result)
+            + weighting.sentence(fit.to_dict()),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),
             "labels": words.labels(audit),
@@ -275,6 +280,7 @@ def _facts(fitted: Model) -> list[dict[str, str]]:
         "unknowns": f"{unknowns(fitted):,}",
         f"linearisation point{of_main}": "" if trained else fit.point or "none (the head alone)",
         f"weight decay{of_main}": decay,
+        "class weights": weighting.class_weights(fit.to_dict()),
         f"input{of_main}": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
         + (f", {fitted.preprocess.n_views} views" if fitted.preprocess.n_views > 1 else ""),
         "skipped images": f"{len(fit.skipped):,}" if fit.skipped else "",
