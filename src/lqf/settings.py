@@ -105,7 +105,7 @@ SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 
 ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
 VIEWS = Rule(_are_views, f"choose auto, {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
 CLASS_WEIGHTS = Rule(
-    _are_class_weights, 'give `balanced`, or a positive number for every class that shall not count 1: {"crack": 3}'
+    _are_class_weights, 'give `balanced`, or positive weights of classes by name, like {"crack": 3, "ok": 1}'
 )
 SWITCH = Rule(lambda v: isinstance(v, bool), "it must be True or False")
 
@@ -248,8 +248,8 @@ class Settings:
     )
     class_weight: str | dict[str, float] | None = setting(
         None,
-        "how much an image of each class counts, times its own weight: balanced: every class alike, whatever its "
-        "number of images; crack=3,ok=1: as given, 1 where nothing is (in Python a dict); default: 1",
+        "weights of the classes, by which those of their images are multiplied: balanced (every class counts alike, "
+        "however few images it has), or crack=3,ok=1 (in Python a dict), 1 for those that are not named; default: none",
         group=PROBLEM,
         rule=CLASS_WEIGHTS,
         metavar="W",
@@ -257,9 +257,9 @@ class Settings:
     )
     choose_by: str = setting(
         "images",
-        "what counts alike where anything is chosen out of sample (weight decay, pooling, views, models, their shares "
-        "in a stack, the scale of probabilities): images, by their weights, or classes, however few images they have; "
-        "what is minimised stays as it is",
+        "what counts alike in all that is chosen out of sample (weight decay, pooling, views, models, shares in a "
+        "stack, temperature): images, by their weights, or classes, however few images they have; the objective "
+        "stays as it is",
         group=PROBLEM,
         choices=("images", "classes"),
         later=True,

@@ -83,6 +83,5 @@ def about_unequal(samples: Samples, settings: Settings) -> str:
     n = samples.counts
     return (
         f"classes are very unequal ({counted(int(n[most]), 'image')} of `{samples.classes[most]}`, {n[least]:,} of "
-        f"`{samples.classes[least]}`), and the rare ones are missed more often; --class-weight balanced (in Python: "
-        'class_weight="balanced") makes every class count alike'
+        f"`{samples.classes[least]}`); --class-weight balanced makes all count alike, and rare ones are missed less"
     )

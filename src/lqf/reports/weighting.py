@@ -35,7 +35,7 @@ def counting(report: Report) -> str:
 
 
 def balanced(report: Report, which: str) -> str:
-    """The mean of the classes' errors, of "" (the whole choice) or "loo_"; empty where it is much the same as the error."""
+    """Mean of the classes' errors, of "" (the whole choice) or "loo_"; empty where it is much the same as the error."""
     mean = report[f"{which}balanced_error"]
     if mean is None or (abs(mean - report[f"{which}error"]) < APART and report["choose_by"] == "images"):
         return ""
