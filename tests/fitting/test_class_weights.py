@@ -95,9 +95,6 @@ def test_every_rung_of_a_climb_sees_them() -> None:
     for rung, same in zip(model.report_["rungs"], other.report_["rungs"], strict=True):
         for name in ("error", "loss", "gain", "kept"):
             assert_close(rung[name], same[name])
-    plain = {rung["name"]: rung for rung in classifier(**climb).fit(x, y).report_["rungs"]}
-    for name in ("head", "LQF", "fine-tuned", "stack"):
-        assert abs(tried[name]["loss"] - plain[name]["loss"]) > 1e-6
 
 
 @pytest.mark.parametrize("params", [{"solver": "head"}, {"solver": "dense", "head": "random"}], ids=["head", "dense"])
