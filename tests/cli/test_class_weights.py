@@ -38,9 +38,7 @@ def test_weights_are_read_by_name(text, weights):
     assert read(text) == weights
 
 
-@pytest.mark.parametrize(
-    "text", ["", "balance", "crack", "crack=", "crack=x", "=3", "crack=-1", "crack=3,ok"]
-)
+@pytest.mark.parametrize("text", ["", "balance", "crack", "crack=", "crack=x", "=3", "crack=-1", "crack=3,ok"])
 def test_what_is_no_weight_is_named_with_what_it_may_be(text):
     with pytest.raises(LQFError, match="is neither `balanced` nor weights of classes like `crack=3,ok=1`"):
         read(text)

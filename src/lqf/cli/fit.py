@@ -10,6 +10,7 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.errors import LQFError, ProcessLost
+from lqf.reports.weighting import balanced, class_weights, counting, how
 from lqf.runtime.distributed import joined, launched
 from lqf.settings import EFFORT, IMAGES, PROBLEM, SOLVING, Settings, Setup
 from lqf.utils.progress import Progress
@@ -146,8 +147,6 @@ def _interrupted(
 
 def show(result: dict[str, Any]) -> str:
     """A summary, and what to type next."""
-    from lqf.reports.weighting import balanced, class_weights, counting
-
     run, by = shlex.quote(str(result["run"])), counting(result)
     lines = facts(
         [
@@ -191,13 +190,8 @@ def _unseen(result: dict[str, Any]) -> str:
     """The error of the whole choice; for one model that was named, leave-one-out says it."""
     if result["error"] is None:
         return "" if not result["rungs"] else "not known: nothing could be left out"
-    note = f"{_weighted(result)}{result['error_note']}"
+    note = how(result, result["error_note"])
     return f"{percent(result['error'])} ± {100 * result['error_standard_error']:.1f} ({note})"
-
-
-def _weighted(result: dict[str, Any]) -> str:
-    """Said of an error in which images count differently."""
-    return "weighted, " if result["weighted"] else ""
 
 
 def _model(result: dict[str, Any]) -> str:
@@ -304,7 +298,7 @@ def _leave_one_out(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
         return "not known for this many images and classes; evaluate on labelled test images"
     level = ", ".join(filter(None, [result["loo_level"], result["loo_note"]]))
-    return f"{percent(result['loo_error'])} ± {100 * result['loo_standard_error']:.1f} ({_weighted(result)}{level})"
+    return f"{percent(result['loo_error'])} ± {100 * result['loo_standard_error']:.1f} ({how(result, level)})"
 
 
 def _moved(how: dict[str, Any] | None) -> str:

@@ -64,6 +64,13 @@ def cross_fitted_losses(outputs: Tensor, labels: Tensor, weights: Tensor, parts:
     return out
 
 
+def mean_loss(losses: Tensor, weights: Tensor) -> float:
+    """Of the samples whose losses (N,) are known, weighted; infinite where none is."""
+    known = ~losses.isnan()
+    w = weights[known].to(losses)
+    return float((w * losses[known]).sum() / w.sum()) if len(w) else math.inf
+
+
 def _at_least_two(parts: Tensor, known: Tensor) -> Tensor:
     """The parts themselves, or, where only one of them is known, its samples dealt out in turn."""
     if len(parts[known].unique()) > 1:

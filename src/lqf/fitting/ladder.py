@@ -20,7 +20,7 @@ from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.evaluation.paired import Gain
+from lqf.evaluation.paired import Gain, mean_loss
 from lqf.fitting.checkpoint import read_state
 from lqf.fitting.context import Context
 from lqf.fitting.report import last_kept
@@ -330,9 +330,8 @@ class _Climb:
         known = ~losses.isnan()
         if not bool(known.any()):
             return None, None
-        weights = data.judging[known]
-        loss = float((weights * losses[known]).sum() / weights.sum())
-        return error_rate(outputs[known], data.labels[known], weights), loss
+        error = error_rate(outputs[known], data.labels[known], data.judging[known])
+        return error, mean_loss(losses, data.judging)
 
     def _reported(self, last: bool = False) -> Model:
         """The best model with the report of the whole climb."""

@@ -60,6 +60,7 @@ class Parts:
             "error_note": self.fitted.report.error_note,
             "loo_error": self.loo.error,
             "loo_level": self.loo.level,
+            "weighted": self.fitted.report.weighted,
             "contradicted": len(self.audit.contradicted),
             "duplicate_pairs": len(self.audit.duplicates),
             "test_n": None if result is None else result["n"],

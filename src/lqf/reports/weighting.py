@@ -27,6 +27,11 @@ def class_weights(report: Report) -> str:
     return f"from {weights[least]:.3g} ({least}) to {weights[most]:.3g} ({most})"
 
 
+def how(report: Report, note: str) -> str:
+    """How an error is known, with whether images count differently in it."""
+    return f"weighted, {note}" if report["weighted"] else note
+
+
 def counting(report: Report) -> str:
     """By what the errors of models and settings that were compared count; empty where every image counts the same."""
     if report["choose_by"] == "classes":
