@@ -112,5 +112,5 @@ def test_what_comes_after_does_not_mix_them_up(lqf, few):
         assert {float(row["weight"]) for row in csv.DictReader(file)} == {1.0}
     assert lqf("report", "run", "-o", "report.html").code == 0
     page = Path("report.html").read_text()
-    assert "images count by the weights of their classes (blue 1, green 5); the mean of the classes&#39; leave" in page
+    assert "Training images count by the weights of their classes (blue 1, green 5) in these errors; the mean" in page
     assert "class weights" in page

@@ -52,9 +52,11 @@ def sentence(report: Report) -> str:
     mean = report["loo_balanced_error"]
     also = "" if mean is None else f"; the mean of the classes' leave-one-out errors is {percent(mean)}"
     if report["class_weights"]:
-        return f" In these errors images count by the weights of their classes ({class_weights(report)}){also}."
+        return (
+            f" Training images count by the weights of their classes ({class_weights(report)}) in these errors{also}."
+        )
     if report["weighted"]:
-        return f" In these errors images count by their weights{also}."
+        return f" Training images count by their weights in these errors{also}."
     if report["choose_by"] == "classes":
         return f" Everything was chosen as if all classes had equally many images{also}."
     return ""

@@ -13,6 +13,7 @@ import numpy as np
 import lqf
 from lqf.analysis.audit.audit import Audit
 from lqf.analysis.audit.informative import ends_of_classes
+from lqf.evaluation.balance import effective_number
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
@@ -95,7 +96,7 @@ def report_page(
             "further": words.further(fit),
             "judged": words.judged(),
             "errors": words.whole_choice(fit)
-            + words.errors(loo.error, fit.n, loo.level, loo.note, result)
+            + words.errors(loo.error, effective_number(loo.weights), loo.level, loo.note, result)
             + weighting.sentence(fit.to_dict()),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),
