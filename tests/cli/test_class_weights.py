@@ -93,6 +93,8 @@ def test_a_climb_says_by_what_its_rungs_were_compared(lqf, few):
     assert called.code == 0, called.err
     assert "(error and cross-entropy: every class counts alike)" in called.out
     assert "Chosen out of sample (every class counts alike):" in called.out
+    assert lqf("report", "run", "-o", "report.html").code == 0
+    assert "Error and cross-entropy: every class counts alike." in Path("report.html").read_text()
     lines = called.out.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("  error on unseen images"))
     assert any(line.startswith("    mean of the classes ") for line in lines[at : at + 4])
@@ -114,3 +116,4 @@ def test_what_comes_after_does_not_mix_them_up(lqf, few):
     page = Path("report.html").read_text()
     assert "Training images count by the weights of their classes (blue 1, green 5) in these errors; the mean" in page
     assert "class weights" in page
+    assert "15 images, weighted, exact" in page

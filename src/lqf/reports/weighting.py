@@ -39,6 +39,12 @@ def counting(report: Report) -> str:
     return "weighted" if report["weighted"] else ""
 
 
+def of_choices(report: Report) -> str:
+    """`counting` in a sentence, with a blank before it."""
+    by = counting(report)
+    return f" Error and cross-entropy: {by}." if by else ""
+
+
 def balanced(report: Report, which: str) -> str:
     """Mean of the classes' errors, of "" (the whole choice) or "loo_"; empty where it is much the same as the error."""
     mean = report[f"{which}balanced_error"]

@@ -94,7 +94,7 @@ def report_page(
             "warning": words.warning(fit, plain.error, result, shift),
             "tried": words.tried(fit),
             "further": words.further(fit),
-            "judged": words.judged(),
+            "judged": words.judged() + weighting.of_choices(fit.to_dict()),
             "errors": words.whole_choice(fit)
             + words.errors(loo.error, effective_number(loo.weights), loo.level, loo.note, result)
             + weighting.sentence(fit.to_dict()),
@@ -116,11 +116,13 @@ def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any
         of = f"{test['n']:,} test images"
         figures.append({"name": "test error", "value": percent(test["error"]), "note": of})
     if fit.error is not None and fit.error_standard_error is not None:
-        note = f"on unseen images, ± {words.points(fit.error_standard_error)}; {fit.error_note}"
+        known = weighting.how(fit.to_dict(), str(fit.error_note))
+        note = f"on unseen images, ± {words.points(fit.error_standard_error)}; {known}"
         figures.append({"name": "expected error", "value": percent(fit.error), "note": note})
+    known = weighting.how(fit.to_dict(), loo.level)
     solver = "of the main member" if fit.solver == "stack" else f"solver {fit.solver}"
     figures += [
-        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {loo.level}"},
+        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {known}"},
         {"name": "contradicted labels", "value": f"{len(audit.contradicted):,}", "note": "by leave-one-out"},
         {"name": "relative residual", "value": number(fit.relative_residual), "note": solver},
     ]
