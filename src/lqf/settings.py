@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
 from numbers import Integral, Real
 from textwrap import fill
@@ -14,7 +14,7 @@ from typing import Any
 
 from lqf.errors import LQFError
 from lqf.utils import naming
-from lqf.utils.text import seconds_of
+from lqf.utils.text import clean, seconds_of
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,25 @@ def _are_views(value: Any) -> bool:
         return False
 
 
+def _are_class_weights(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_positive(weight) for weight in value.values())
+    return value is None or (isinstance(value, str) and value == "balanced")
+
+
+def _by_name(weights: Mapping[Any, Any]) -> dict[str, float]:
+    """Class weights as JSON has them: the class 1 is the class `1`, also where numpy or pandas made it 1.0."""
+
+    def name(key: Any) -> str:
+        is_number = isinstance(key, Real) and not isinstance(key, bool)
+        return str(int(key)) if is_number and float(key).is_integer() else clean(str(key))
+
+    found = {name(key): float(weight) for key, weight in weights.items()}
+    if len(found) < len(weights):
+        raise LQFError(f"class_weight is {dict(weights)!r}; it names a class twice, name each once")
+    return found
+
+
 POSITIVE = Rule(_is_positive, "it must be a positive number")
 POSITIVE_OR_NONE = Rule(lambda v: v is None or _is_positive(v), "it must be a positive number, or None")
 DECAY = Rule(lambda v: _is_positive(v) or (isinstance(v, str) and v == "auto"), "give `auto` or a positive number")
@@ -90,6 +109,9 @@ WHOLE = Rule(_is_whole, "it must be a whole number")
 SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 and at most 1")
 ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
 VIEWS = Rule(_are_views, f"choose auto, {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
+CLASS_WEIGHTS = Rule(
+    _are_class_weights, 'give `balanced`, or positive weights of classes by name, like {"crack": 3, "ok": 1}'
+)
 SWITCH = Rule(lambda v: isinstance(v, bool), "it must be True or False")
 
 
@@ -248,6 +270,24 @@ class Settings:
     body_weight_decay: float | str = setting(
         "auto", "the same of all other weights", group=PROBLEM, rule=DECAY, metavar="λ"
     )
+    class_weight: str | dict[str, float] | None = setting(
+        None,
+        "weights of the classes, by which those of their images are multiplied: balanced (every class counts alike, "
+        "however few images it has), or crack=3,ok=1 (in Python a dict), 1 for those that are not named; default: none",
+        group=PROBLEM,
+        rule=CLASS_WEIGHTS,
+        metavar="W",
+        later=True,
+    )
+    choose_by: str = setting(
+        "images",
+        "what counts alike in all that is chosen out of sample (weight decay, pooling, views, models, shares in a "
+        "stack, temperature): images, by their weights, or classes, however few images they have; the objective "
+        "stays as it is",
+        group=PROBLEM,
+        choices=("images", "classes"),
+        later=True,
+    )
     strengths: str = setting(
         "auto",
         "weight decay of the network: one for each of its stages, by nested folds (`stages`), or one for all (`one`); "
@@ -337,6 +377,8 @@ class Settings:
             if hasattr(value, "item"):  # a search over settings gives numpy's numbers, which JSON lacks
                 object.__setattr__(self, f.name, value.item())
             _check(f, getattr(self, f.name))
+        if isinstance(self.class_weight, Mapping):
+            object.__setattr__(self, "class_weight", _by_name(self.class_weight))
         if self.augment != "none" and self.solver not in ("sgd", "adam"):
             raise LQFError(
                 f"{naming.name('augment')} {self.augment!r} draws new images in every epoch and needs "

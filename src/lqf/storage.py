@@ -288,7 +288,9 @@ def _read_loo(meta: dict[str, Any], tensors: Mapping[str, torch.Tensor], train: 
     if meta["loo"] is None:
         return None
     labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
-    return LeaveOneOut(tensors["loo"], meta["loo"]["level"], meta["loo"]["note"], labels=labels, weights=w)
+    by = _fields(Settings, meta["settings"]).choose_by
+    level, note = meta["loo"]["level"], meta["loo"]["note"]
+    return LeaveOneOut(tensors["loo"], level, note, labels=labels, weights=w, choose_by=by)
 
 
 def _read_tried(path: Path, meta: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -154,7 +154,8 @@ class Analysis:
         labels, weights = self.labels, self.weights
         if chosen is not None:
             labels, weights = labels[chosen], weights[chosen]
-        return LeaveOneOut(answer.value, answer.level, answer.note, labels=labels, weights=weights)
+        by = self.model.settings.choose_by
+        return LeaveOneOut(answer.value, answer.level, answer.note, labels=labels, weights=weights, choose_by=by)
 
     @computing
     def known_leave_one_out(self) -> LeaveOneOut:

@@ -46,6 +46,9 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "expected_error": model.report_["error"],
         "loo_error": model.report_["loo_error"],
         "loo_level": model.report_["loo_level"],
+        "expected_balanced_error": model.report_["balanced_error"],
+        "loo_balanced_error": model.report_["loo_balanced_error"],
+        "class_weights": model.report_["class_weights"],
         "run": args.run,
         "test": args.test,
         "output": out,
@@ -84,6 +87,9 @@ def _figures(result: dict[str, Any]) -> list[str]:
 
 def _predicted(result: dict[str, Any]) -> list[str]:
     """The error that the fit expected: of all its choices, or of the one model that was named."""
+    if result["class_weights"]:  # they weigh what the fit expected of all images, not that of each class
+        known = [e for e in (result["expected_balanced_error"], result["loo_balanced_error"]) if e is not None]
+        return [f"The fit expected a mean error of the classes of {percent(known[0])}."] if known else []
     if result["expected_error"] is not None:
         return [f"The fit expected {percent(result['expected_error'])}."]
     if result["loo_error"] is None:

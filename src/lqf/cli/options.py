@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import Field, fields
@@ -68,6 +69,8 @@ def _reader(f: Field[Any]) -> Callable[[str], Any]:
     """What makes a value of the text of an option, by the field's type."""
     if f.name.endswith("weight_decay"):
         return decay
+    if f.name == "class_weight":
+        return weights_of_classes
     return next((kind for name, kind in (("int", int), ("float", float)) if str(f.type).startswith(name)), str)
 
 
@@ -81,6 +84,20 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"`{text}` is neither `auto` nor a number") from None
+
+
+def weights_of_classes(text: str) -> str | dict[str, float]:
+    """`balanced`, or `crack=3,ok=1`; names may have commas and equals signs."""
+    if text == "balanced":
+        return text
+    one, found, rest = re.compile(r"\s*(.+?)=(\d+\.?\d*|\.\d+)\s*(?:,|$)"), {}, text
+    while rest and (match := one.match(rest)):
+        if match[1] in found:
+            raise argparse.ArgumentTypeError(f"`{text}` names the class `{match[1]}` twice")
+        found[match[1]], rest = float(match[2]), rest[match.end() :]
+    if rest or not found:
+        raise argparse.ArgumentTypeError(f"`{text}` is neither `balanced` nor weights of classes like `crack=3,ok=1`")
+    return found
 
 
 def share(text: str) -> float:

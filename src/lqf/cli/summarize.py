@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from typing import Any
 
 from lqf.cli import options
@@ -31,6 +32,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Rank by functional information, keep the first."""
     began = time.perf_counter()
     out = options.output_path(args.output) if hasattr(args, "output") else None
+    from lqf.fitting.class_weights import own_weights
     from lqf.reports.summary import manifest, summarize
     from lqf.utils.files import check_file, write_file
 
@@ -40,7 +42,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     analysis = model.analyse(getattr(args, "train", None), progress=progress)
     summary = summarize(analysis, args.keep, getattr(args, "validation", None))
     if out is not None:
-        write_file(out, manifest(summary, analysis.images.samples))
+        samples = replace(analysis.images.samples, weights=own_weights(analysis.model))
+        write_file(out, manifest(summary, samples))
     extra = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
     return {**summary.to_dict(), **extra}
 

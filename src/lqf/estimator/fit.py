@@ -14,6 +14,7 @@ from lqf.data import Images, Preprocess, Samples, check_trainable, open_shard
 from lqf.errors import LQFError
 from lqf.fitting import Context, Model, climb, fit
 from lqf.fitting.checkpoint import Checkpoint
+from lqf.fitting.class_weights import about_unequal, check_class_weight, class_weights, with_class_weights
 from lqf.fitting.context import Clock
 from lqf.fitting.earlier import check_same
 from lqf.fitting.within_time import within_time
@@ -49,6 +50,7 @@ def fit_model(samples: Samples, setup: Setup, context: Context, kept: Kept) -> M
     settings, world, progress = context.settings, context.world, context.progress
     samples = samples.select(np.flatnonzero(samples.weights > 0))  # weight zero is absent
     check_trainable(samples)
+    check_class_weight(settings.class_weight, samples.classes)
     backbone = load_backbone(setup.backbone, weights=setup.weights, leaky=setup.leaky, seed=settings.seed)
     preprocess = _preprocess(backbone, settings, setup)
     world.same("data, settings and network", [samples.ids, settings.to_dict(), backbone.spec["state_sha256"]])
@@ -59,11 +61,16 @@ def fit_model(samples: Samples, setup: Setup, context: Context, kept: Kept) -> M
     report_skipped(images, progress)
     for sentence in check_trainable(images.samples, strict=setup.strict):
         progress.say(sentence)
+    if unequal := about_unequal(images.samples, settings):
+        progress.say(unequal)
+    of_classes = class_weights(settings.class_weight, images.samples)
+    images = with_class_weights(images, of_classes)
     context = replace(context, clock=Clock())  # the time of the fit begins with the images
     context = _with_checkpoint(context, kept, images, backbone, preprocess)
 
     def named(model: Model) -> Model:
-        report = model.report if len(samples) == given else replace(model.report, images_given=given)
+        part = given if len(samples) < given else None
+        report = replace(model.report, class_weights=of_classes, images_given=part)
         train = replace(model.train, source=kept.source, shape=samples.source.shape)
         return replace(model, train=train, setup=setup, report=report)
 

@@ -42,6 +42,8 @@ class Parameters:
         weight_decay: float | str = Settings.weight_decay,
         body_weight_decay: float | str = Settings.body_weight_decay,
         strengths: str = Settings.strengths,
+        class_weight: str | dict[Any, float] | None = Settings.class_weight,
+        choose_by: str = Settings.choose_by,
         head: str = Settings.head,
         form: str = Settings.form,
         linearize: str = Settings.linearize,
@@ -86,6 +88,8 @@ class Parameters:
         self.weight_decay = weight_decay
         self.body_weight_decay = body_weight_decay
         self.strengths = strengths
+        self.class_weight = class_weight
+        self.choose_by = choose_by
         self.head = head
         self.form = form
         self.linearize = linearize

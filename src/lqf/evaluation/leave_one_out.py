@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.evaluation.balance import balanced, effective_number, judging_weights
 from lqf.evaluation.calibration import calibrate, probabilities
 from lqf.evaluation.metrics import standard_error
 from lqf.linear.targets import decide, error_rate
@@ -23,11 +24,13 @@ class LeaveOneOut(Answer):
 
     Attributes:
         labels: (N,).
-        weights: (N,) sample weights.
+        weights: (N,) sample weights, those of the classes included.
+        choose_by: what counts alike where the temperature is chosen: "images", by their weights, or "classes".
     """
 
     labels: Tensor
     weights: Tensor
+    choose_by: str = "images"
 
     def _about(self) -> str:
         known, n = int(self.known.sum()), len(self.labels)
@@ -51,8 +54,20 @@ class LeaveOneOut(Answer):
 
     @property
     def standard_error(self) -> float:
-        """Of the error, by the number of samples whose outputs are known."""
-        return standard_error(self.error, int(self.known.sum()))
+        """Of the error, by the number of samples whose outputs are known; unequal weights are worth fewer."""
+        return standard_error(self.error, effective_number(self._known()[2]))
+
+    @property
+    def balanced_error(self) -> float:
+        """Mean of the classes' errors, however many samples each has."""
+        outputs, labels, weights = self._known()
+        return error_rate(outputs, labels, balanced(weights, labels))
+
+    @property
+    def balanced_standard_error(self) -> float:
+        """Of the balanced error."""
+        _, labels, weights = self._known()
+        return standard_error(self.balanced_error, effective_number(balanced(weights, labels)))
 
     @property
     def predicted(self) -> Tensor:
@@ -61,7 +76,8 @@ class LeaveOneOut(Answer):
 
     def temperature(self) -> float:
         """Calibrated inverse temperature."""
-        return calibrate(*self._known())
+        outputs, labels, weights = self._known()
+        return calibrate(outputs, labels, judging_weights(self.choose_by, weights, labels))
 
     def probabilities(self) -> Tensor:
         """(N, n_classes) out-of-sample probabilities, at the temperature that is calibrated on all of them."""

@@ -25,7 +25,7 @@ def confusions(labels: Sequence[int], predicted: Sequence[int]) -> list[Confusio
     return sorted(found, key=lambda c: (-c.n, -c.share, c.label, c.predicted))
 
 
-def standard_error(rate: float | None, n: int) -> float:
+def standard_error(rate: float | None, n: float) -> float:
     """√(p(1 − p)/n) of a share p among n, at least that of one wrong among n + 2: zero errors are not a certainty."""
     p = min(max(rate or 0.0, 1 / (n + 2)), 1 - 1 / (n + 2))
     return math.sqrt(p * (1 - p) / max(n, 1))

@@ -13,7 +13,7 @@ from lqf.fitting.finetuned import Tuned
 from lqf.fitting.fitted_model import FINETUNING, FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.out_of_sample import prior_temperature, temperature
-from lqf.fitting.report import FitReport, choice_of_weight_decay
+from lqf.fitting.report import FitReport, choice_of_weight_decay, out_of_sample
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
@@ -94,9 +94,10 @@ def head_solution(head: Head, mu: float) -> Solution:
 
 def _error(choice: Choice, data: TrainingSet, shown: str | None) -> float:
     """Leave-one-out error of a closed-form head in the views of predictions."""
-    if shown in (None, data.preprocess.views):
+    same = shown in (None, data.preprocess.views)
+    if same and data.judge.weights is data.judge.counted:
         return choice.best.error
-    return data.judge.error(choice.e_loo, view_count(shown))
+    return data.judge.error(choice.e_loo, None if same else view_count(str(shown)))
 
 
 def _report(
@@ -133,10 +134,7 @@ def _report(
         certificate=proof.sentence,
         history=solution.history,
         unknowns=solution.delta.numel(),
-        loo_error=None if loo is None else loo.error,
-        loo_standard_error=None if loo is None else loo.standard_error,
-        loo_level=None if loo is None else loo.level,
-        loo_note=None if loo is None else loo.note,
+        **out_of_sample(loo),
         head_loo_error=head_loo_error,
         point_ridge=head.point_ridge if point else head.choice.mu,
         device=str(context.device),
@@ -145,6 +143,8 @@ def _report(
         stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
         seconds=context.clock.total(),
         output_gap=proof.output_gap,
+        weighted=bool((data.sample_weights != data.sample_weights[0]).any()),
+        choose_by=context.settings.choose_by,
     )
 
 

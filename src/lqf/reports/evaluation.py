@@ -15,6 +15,7 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.measure import measure
 from lqf.evaluation.reliability import reliability
 from lqf.fitting import Model
+from lqf.fitting.class_weights import own_weights
 from lqf.reports.classifier import Classifier
 from lqf.reports.predictions import Prediction, predictions
 from lqf.utils.progress import SILENT, Progress
@@ -112,13 +113,15 @@ def tested(model: Classifier, test: Any, *, strict: bool = False, progress: Prog
 
 
 def left_out(fitted: Model, loo: LeaveOneOut) -> Answered:
-    """What leave-one-out says of the training images, where it is known."""
+    """What leave-one-out says of the training images, where it is known; they count as test images do, without the
+    weights of their classes.
+    """
     known, train = loo.known.cpu().numpy().nonzero()[0], fitted.train
     return Answered(
         classes=fitted.classes,
         labels=train.labels[known],
         predicted=loo.predicted.cpu().numpy()[known],
         probabilities=probabilities(loo.outputs, fitted.beta).cpu().numpy()[known],
-        weights=train.weights[known],
+        weights=own_weights(fitted)[known],
         groups=None if train.groups is None else tuple(train.groups[i] for i in known),
     )

@@ -10,6 +10,7 @@ from lqf.analysis.audit.audit import Audit, audit
 from lqf.data import with_views
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import Model
+from lqf.fitting.class_weights import as_they_come
 from lqf.linear.inputs import average_views
 from lqf.reports.classifier import Classifier
 from lqf.reports.evaluation import Tested, tested
@@ -49,7 +50,8 @@ class Parts:
     def to_dict(self) -> dict[str, Any]:
         """The main figures as JSON values."""
         result = None if self.test is None else self.test.result
-        warning = words.warning(self.fitted.report, self.loo.error, result, self.shift)
+        expected = as_they_come(self.fitted, self.loo).error
+        warning = words.warning(self.fitted.report, expected, result, self.shift)
         shift = self.shift
         return {
             "n": self.fitted.report.n,
@@ -58,6 +60,7 @@ class Parts:
             "error_note": self.fitted.report.error_note,
             "loo_error": self.loo.error,
             "loo_level": self.loo.level,
+            "weighted": self.fitted.report.weighted,
             "contradicted": len(self.audit.contradicted),
             "duplicate_pairs": len(self.audit.duplicates),
             "test_n": None if result is None else result["n"],

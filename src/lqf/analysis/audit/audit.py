@@ -8,6 +8,7 @@ from typing import Any
 from lqf.analysis.analysis import Analysis
 from lqf.analysis.audit import duplicates, informative, labels
 from lqf.data import Samples
+from lqf.fitting.class_weights import as_they_come
 from lqf.utils.notebook import Shown
 from lqf.utils.text import counted, percent
 
@@ -89,7 +90,7 @@ def audit(analysis: Analysis, *, similar: float = duplicates.LEAST) -> Audit:
         confusions=labels.confused_classes(model, loo),
         classes=model.classes,
         samples=analysis.images.samples,
-        loo_error=loo.error,
+        loo_error=as_they_come(model, loo).error,
         levels={name: {"level": a.level, "note": a.note} for name, a in answers.items()},
     )
 

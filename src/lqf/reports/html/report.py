@@ -13,11 +13,14 @@ import numpy as np
 import lqf
 from lqf.analysis.audit.audit import Audit
 from lqf.analysis.audit.informative import ends_of_classes
+from lqf.evaluation.balance import effective_number
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import standard_error
 from lqf.fitting import Model, Stack
+from lqf.fitting.class_weights import as_they_come
 from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.report import FitReport
+from lqf.reports import weighting
 from lqf.reports.evaluation import Answered, Tested, left_out
 from lqf.reports.explanation import Explanation
 from lqf.reports.html import plots, tables, words
@@ -57,8 +60,8 @@ def report_page(
     result = None if test is None else test.result
     train_pictures = Gallery(audit.samples)
     calibration, sets, quality = _calibration(out, test)
-    judged = test or out
-    far = words.far_above(loo.error, fit.n, result)
+    judged, plain = test or out, as_they_come(fitted, loo)
+    far = words.far_above(plain.error, fit.n, result)
     return render(
         "report.html.jinja",
         name=name,
@@ -88,12 +91,14 @@ def report_page(
         notes=" ".join(_notes(audit)),
         words={
             "lead": words.lead(fit),
-            "warning": words.warning(fit, loo.error, result, shift),
+            "warning": words.warning(fit, plain.error, result, shift),
             "tried": words.tried(fit),
             "further": words.further(fit),
-            "judged": words.judged(),
+            "judged": words.judged() + weighting.of_choices(fit.to_dict()),
             "measured": words.measured(),
-            "errors": words.whole_choice(fit) + words.errors(loo.error, fit.n, loo.level, loo.note, result),
+            "errors": words.whole_choice(fit)
+            + words.errors(loo.error, effective_number(loo.weights), loo.level, loo.note, result)
+            + weighting.sentence(fit.to_dict()),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),
             "labels": words.labels(audit),
@@ -112,11 +117,13 @@ def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any
         of = f"{test['n']:,} test images"
         figures.append({"name": "test error", "value": percent(test["error"]), "note": of})
     if fit.error is not None and fit.error_standard_error is not None:
-        note = f"on unseen images, ± {words.points(fit.error_standard_error)}; {fit.error_note}"
+        known = weighting.how(fit.to_dict(), str(fit.error_note))
+        note = f"on unseen images, ± {words.points(fit.error_standard_error)}; {known}"
         figures.append({"name": "expected error", "value": percent(fit.error), "note": note})
+    known = weighting.how(fit.to_dict(), loo.level)
     solver = "of the main member" if fit.solver == "stack" else f"solver {fit.solver}"
     figures += [
-        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {loo.level}"},
+        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {known}"},
         {"name": "contradicted labels", "value": f"{len(audit.contradicted):,}", "note": "by leave-one-out"},
         {"name": "relative residual", "value": number(fit.relative_residual), "note": solver},
     ]
@@ -273,6 +280,7 @@ def _facts(fitted: Model) -> list[dict[str, str]]:
         "unknowns": f"{unknowns(fitted):,}",
         f"linearisation point{of_main}": "" if trained else fit.point or "none (the head alone)",
         f"weight decay{of_main}": decay,
+        "class weights": weighting.class_weights(fit.to_dict()),
         f"input{of_main}": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
         + (f", {fitted.preprocess.n_views} views" if fitted.preprocess.n_views > 1 else ""),
         "skipped images": f"{len(fit.skipped):,}" if fit.skipped else "",

@@ -66,7 +66,7 @@ def whole_choice(fit: FitReport) -> str:
     )
 
 
-def errors(loo: float, n: int, level: str, note: str, test: Mapping[str, Any] | None) -> str:
+def errors(loo: float, n: float, level: str, note: str, test: Mapping[str, Any] | None) -> str:
     """Leave-one-out, compared with the test."""
     how = ", ".join(filter(None, [level, note]))
     text = (
