@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -82,6 +83,28 @@ def test_explain_agrees_with_predict_and_draws(lqf, run, photos):
     html = Path("why.html").read_text()
     assert html.startswith("<!doctype html>")
     assert html.count("<img") == 1 + len(entry["towards"]) + len(entry["away"])
+
+
+def _shown(text):
+    """Numbers after "without it", as they are shown; twice 99.91 may be two different ones."""
+    return [float(found) for found in re.findall(r"without it\s+([\d.]+)", text.replace("\u202f", " "))]
+
+
+def test_what_is_shown_is_in_the_order_it_claims(lqf, run, photos, monkeypatch):
+    image = photos / "test" / "red" / "0.png"
+    there, away = lqf("explain", run, image, "--top", 9).out.split("pushed it away:")
+    assert len(_shown(there)) > 2
+    assert _shown(there) == sorted(_shown(there))
+    assert _shown(away) == sorted(_shown(away), reverse=True)
+    rows = []
+    monkeypatch.setattr("lqf.reports.html.explain.contact_sheet", lambda r, side: rows.extend(r) or Image.new("1", (1, 1)))
+    assert lqf("explain", run, image, "--top", 9, "-o", "why.png").code == 0
+    drawn = [_shown("\n".join(text[1] for _, text in tiles[1:])) for _, tiles in rows]
+    assert drawn == [_shown(there), _shown(away)]
+    assert lqf("explain", run, image, "--top", 9, "-o", "why.html").code == 0
+    page = Path("why.html").read_text().split("Pushed it away")
+    assert [_shown(half.partition("<article")[2] or half) for half in page] == drawn
+    assert "strongest\n  first" in page[0]
 
 
 def test_explain_without_a_sample(lqf, run, photos):
