@@ -97,7 +97,9 @@ def test_what_is_shown_is_in_the_order_it_claims(lqf, run, photos, monkeypatch):
     assert _shown(there) == sorted(_shown(there))
     assert _shown(away) == sorted(_shown(away), reverse=True)
     rows = []
-    monkeypatch.setattr("lqf.reports.html.explain.contact_sheet", lambda r, side: rows.extend(r) or Image.new("1", (1, 1)))
+    monkeypatch.setattr(
+        "lqf.reports.html.explain.contact_sheet", lambda r, side: rows.extend(r) or Image.new("1", (1, 1))
+    )
     assert lqf("explain", run, image, "--top", 9, "-o", "why.png").code == 0
     drawn = [_shown("\n".join(text[1] for _, text in tiles[1:])) for _, tiles in rows]
     assert drawn == [_shown(there), _shown(away)]

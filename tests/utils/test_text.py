@@ -62,4 +62,10 @@ def test_a_name_without_a_folder_loses_its_middle() -> None:
 
 
 def test_a_probability_has_the_digits_that_tell_it_from_certainty() -> None:
-    assert [precise(p) for p in (0.0, 0.992, 0.99912, 0.9999831, 1.0)] == ["0.0%", "99.2%", "99.912%", "99.9983%", "100.0%"]
+    assert [precise(p) for p in (0.0, 0.992, 0.99912, 0.9999831, 1.0)] == [
+        "0.0%",
+        "99.2%",
+        "99.912%",
+        "99.9983%",
+        "100.0%",
+    ]

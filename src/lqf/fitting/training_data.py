@@ -15,6 +15,11 @@ from lqf.fitting.stack import Model
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted, listed
 
+_IN_MEMORY = (
+    "the model was fitted on data in memory, such as arrays, which it does not keep; in Python, give them again with "
+    "train=, e.g. model.audit(train=X)"
+)
+
 
 def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
     """The images the model was fitted on, in its order, with its labels, weights and groups.
@@ -30,7 +35,7 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     """
     table = fitted.train
     if train is None and table.source is None:
-        raise LQFError("the model was fitted on data in memory, which it does not keep; give them again with train=")
+        raise LQFError(_IN_MEMORY)
     samples = _as_fitted(_load(train, y, table, progress), table, fitted.classes)
     images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
     changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
@@ -45,8 +50,10 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
 def _load(train: Any, y: Any, table: TrainingTable, progress: Progress) -> Samples:
     source = table.source if train is None else train
     if train is None and not Path(str(source)).expanduser().exists():
+        seen = "" if Path(str(source)).expanduser().is_absolute() else f" (seen from `{Path.cwd()}`)"
         raise LQFError(
-            f"the training data are no longer at `{source}`; say where they are now with --train (in Python: train=)"
+            f"the training data are no longer at `{source}`{seen}; say where they are now with --train, a folder or a "
+            "manifest (in Python: train=)"
         )
     return load_samples(source, y, progress=progress)
 
@@ -55,6 +62,12 @@ def _as_fitted(samples: Samples, table: TrainingTable, classes: tuple[str, ...])
     """The samples of the fit, in its order."""
     where = {name: i for i, name in enumerate(samples.ids)}
     missing = [name for name in table.ids if name not in where]
+    if len(missing) == len(table.ids):
+        was = f"which was `{table.source}`" if table.source else "or the arrays: in Python, with train="
+        raise LQFError(
+            f"{samples.name} has none of the {counted(len(missing), 'image')} that the model was fitted on, "
+            f"{listed(missing, 3)}; give the folder or the manifest of that fit, {was}"
+        )
     if missing:
         raise LQFError(
             f"{counted(len(missing), 'image')} that the model was fitted on cannot be found in {samples.name}: "

@@ -87,8 +87,8 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 def _fitted(
     draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int
 ) -> str:
-    """The text, its middle left out until it is narrow enough (of a path what is before the file's name); the font knows
-    no narrow space.
+    """The text, its middle (of a path what is before its name) left out until it is narrow enough; the font knows no
+    narrow space.
     """
     text = text.replace("\u202f", " ")
     if draw.textlength(text, font) <= width:

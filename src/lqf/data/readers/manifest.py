@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lqf.data.readers.audit_table import refuse_audit_table
 from lqf.data.sources import FileSource
 from lqf.data.table import Table
 from lqf.errors import LQFError
@@ -97,6 +98,7 @@ def _numbered(text: str) -> Iterator[tuple[int, list[str]]]:
 
 def _header(manifest: Path, cells: list[str]) -> list[str]:
     names = [cell.lower() for cell in cells]
+    refuse_audit_table(manifest, names)
     missing = [name for name in COLUMNS[:2] if name not in names]
     if missing:
         raise LQFError(

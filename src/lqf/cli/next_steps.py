@@ -1,0 +1,58 @@
+"""Commands that come next, as a person types them."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import fields
+from pathlib import Path
+
+from lqf.settings import Setup
+from lqf.utils.text import columns
+
+_ELSEWHERE = ("device", "strict", "limit_per_class")
+"""Where to compute, and which images to take: they are no part of the network, and a manifest lists its images."""
+
+
+def audit_command(run: str | Path, train: str | None = None, out: str = "OUT") -> str:
+    """`lqf audit RUN -o OUT`, with the place of the training data where that was given."""
+    return shlex.join(["lqf", "audit", str(run), *(["--train", train] if train else []), "-o", out])
+
+
+def fit_command(manifest: Path, setup: Setup) -> str:
+    """`lqf fit MANIFEST -o RUN2`, of the same network and images opened in the same way."""
+    return shlex.join(["lqf", "fit", str(manifest), "-o", "RUN2", *_options(setup)])
+
+
+def typed(command: str) -> str:
+    """The command as a paragraph of its own, over several lines of a shell where it is too long for one."""
+    lines = [""]
+    for part in _parts(command):
+        longer = f"{lines[-1]} {part}".lstrip()
+        fits = len(longer) <= columns() - len("      " + " \\")
+        lines = [*lines[:-1], longer] if fits or not lines[-1] else [*lines, part]
+    return "  " + " \\\n      ".join(lines)
+
+
+def _parts(command: str) -> list[str]:
+    """Its words, quoted for a shell; an option and its value are one."""
+    parts: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):
+        if parts and parts[-1].startswith("-") and " " not in parts[-1] and not word.startswith("-"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    return parts
+
+
+def _options(setup: Setup) -> list[str]:
+    """Those that are not as by default."""
+    words = []
+    for f in fields(setup):
+        value, flag = getattr(setup, f.name), f.name.replace("_", "-")
+        if value == f.default or f.name in _ELSEWHERE:
+            continue
+        if isinstance(f.default, bool):
+            words.append(f"--no-{flag}" if f.default else f"--{flag}")
+        else:
+            words += [f"--{flag}", str(value)]
+    return words
