@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cli.conftest import CLASSES, HEAD, spoil, tree
+from cli.conftest import CLASSES, HEAD, paint, spoil, tree
+from fits import pictures
 from lqf import LQFClassifier
 from lqf.cli import main
 
@@ -259,6 +260,11 @@ TRAIN = {
     "a label has changed": (_relabelled, "train/list.csv", "red/0.png"),
     "an image cannot be read": (_damaged, "train", "red/0.png"),
     "the folder is not there": (lambda run: None, "train", "`train`"),
+    "they are other images": (
+        lambda run: paint(Path("train"), 2, 5, ("cat", "dog")),
+        "train",
+        "of that fit, which was",
+    ),
 }
 COMMANDS = {
     "audit": ["-o", "out"],
@@ -281,6 +287,18 @@ def test_training_data_that_are_not_those_of_the_fit(lqf, run, photos, command, 
     assert called.err.splitlines()[-1].startswith("lqf: ")
     assert words in called.err.splitlines()[-1]
     assert tree(Path()) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_model_of_arrays_says_where_to_ask(lqf, photos, command):
+    x, y = pictures(9, side=32)
+    LQFClassifier("mobilenet_v2", weights="random", solver="head", size=32, device="cpu").fit(x, y).save("run")
+    rest = [photos / "test/red/0.png" if w == "IMAGE" else w for w in COMMANDS[command]]
+    called = lqf(command, "run", *rest)
+    assert called.code == 2
+    assert "fitted on data in memory, such as arrays" in called.err.splitlines()[-1]
+    assert "in Python, give them again with train=" in called.err.splitlines()[-1]
+    assert tree(Path()).isdisjoint({"out", "out.csv", "out.html"})
 
 
 def test_a_training_folder_that_has_moved(lqf, run, photos):

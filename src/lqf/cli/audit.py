@@ -22,7 +22,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lqf audit RUN [-o OUT] [options]"
     options.add_run(parser)
     options.add_train(parser)
-    parser.add_argument("-o", "--output", metavar="OUT", help="folder for the whole tables (CSV, JSON) and pictures")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="folder for whole tables (CSV, JSON), pictures, and manifests to fit again",
+    )
     options.add_overwrite(parser)
     parser.add_argument(
         "--similar", type=options.share, metavar="COS", help="least cosine of near-duplicates (default: 0.9)"

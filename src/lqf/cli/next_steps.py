@@ -6,11 +6,11 @@ import shlex
 from dataclasses import fields
 from pathlib import Path
 
-from lqf.settings import Setup
+from lqf.settings import IMAGES, PROBLEM, Setup
 from lqf.utils.text import columns
 
-_ELSEWHERE = ("device", "strict", "limit_per_class")
-"""Where to compute, and which images to take: they are no part of the network, and a manifest lists its images."""
+_SAMPLES = ("strict", "limit_per_class")
+"""Which images to take: a manifest lists those that were taken."""
 
 
 def audit_command(run: str | Path, train: str | None = None, out: str = "OUT") -> str:
@@ -49,7 +49,7 @@ def _options(setup: Setup) -> list[str]:
     words = []
     for f in fields(setup):
         value, flag = getattr(setup, f.name), f.name.replace("_", "-")
-        if value == f.default or f.name in _ELSEWHERE:
+        if value == f.default or f.name in _SAMPLES or f.metadata["group"] not in (IMAGES, PROBLEM):
             continue
         if isinstance(f.default, bool):
             words.append(f"--no-{flag}" if f.default else f"--{flag}")
