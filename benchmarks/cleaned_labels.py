@@ -1,6 +1,6 @@
 """Is a model better without the labels that an audit takes to be wrong, or with its predictions in their place?
 
-    python benchmarks/cleaned_labels.py DATA… [--images 500] [--size 160] [--draws 3]
+    python benchmarks/cleaned_labels.py DATA… [--images 300] [--size 128] [--draws 3]
 
 DATA are folders with train/ and test/. Some of the labels are replaced by another class, chosen at random, and a
 closed-form head is fitted on them all. Labels that its leave-one-out contradicts with at least some probability for
@@ -18,14 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 from common.hardware import hardware, write
-from common.options import Options, settings_of
+from common.options import Options
 from common.subset import pictures
 from torch import Tensor
 
-from lqf import LQFClassifier
-from lqf.data import load_samples
+from lqf.backbones import load_backbone
+from lqf.data import load_samples, open_images
 from lqf.evaluation.calibration import calibrate, probabilities
 from lqf.fitting.select_ridge import Judge, choose_ridge
+from lqf.linear import sweep
+from lqf.linear.batch import usual_rows
+from lqf.linear.inputs import Inputs
+from lqf.linear.linearize import linearized_body
 from lqf.linear.model import with_one
 from lqf.linear.targets import centre, decide, encode, error_rate
 from lqf.runtime.device import resolve_device
@@ -79,17 +83,18 @@ def one_draw(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], share: f
 
 
 def features(data: Path, args: argparse.Namespace) -> list[tuple[Tensor, Tensor]]:
-    """Features and labels of some training images, the same number of each class, and of test images."""
+    """Features and labels of some training images, the same number of each class, and of as many test images."""
     names = sorted(p.name for p in (data / "train").iterdir() if p.is_dir())
-    each, parts, model = max(2, args.images // len(names)), [], None
+    backbone = load_backbone(args.backbone, weights=args.weights)
+    preprocess = backbone.preprocess(size=args.size, squash=False, views="none")
+    body, device, parts = linearized_body(backbone.body.float(), "all")[1], resolve_device(args.device), []
     for part in ("train", "test"):
-        paths, labels = pictures(data / part, names, each, np.random.default_rng(0))
-        model = model or LQFClassifier(solver="head", views="none", pooling="avg", **settings_of(args)).fit(
-            paths, labels
-        )
-        samples = load_samples(paths, labels, classes=model.fitted_.classes)
-        z = model.features(model.open(samples)).double()
-        parts.append((z, torch.from_numpy(samples.labels.copy())))
+        there = [name for name in names if (data / part / name).is_dir()]
+        paths, labels = pictures(data / part, there, max(2, args.images // len(names)), np.random.default_rng(0))
+        images = open_images(load_samples(paths, labels, classes=names), preprocess)
+        inputs = Inputs(images, preprocess, device=device, dtype=torch.float32, batch_size=usual_rows(device))
+        z = sweep.features(body, inputs, collect=torch.device("cpu")).double()
+        parts.append((z, torch.from_numpy(images.samples.labels.copy())))
     return parts
 
 
@@ -111,8 +116,8 @@ def options() -> Options:
     """The command line."""
     out = Options(__doc__, "DATA --size 32 --images 12 --draws 1")
     out.add_data("+")
-    out.add_settings("backbone", "weights", "device", size=160)
-    out.add_argument("--images", type=int, default=500, help="training images of every set (default: 500)")
+    out.add_settings("backbone", "weights", "device", size=128)
+    out.add_argument("--images", type=int, default=300, help="training images of every set (default: 300)")
     out.add_argument("--draws", type=int, default=3, help="of the labels that are flipped (default: 3)")
     return out
 

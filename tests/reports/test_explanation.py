@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -90,6 +91,23 @@ def test_a_summary_keeps_what_leaves_last():
     share = float(values[summary.kept].sum() / values.sum())
     assert summary.to_dict()["information_share"] == pytest.approx(share)
     assert torch.equal(torch.tensor(summary.information), values)
+
+
+def test_a_summary_counts_the_labels_that_the_fits_leave_one_out_contradicts(monkeypatch):
+    monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 0.5)
+    model = classifier(**FIXED).fit(X, np.where(np.arange(18) == 4, 2, Y))
+    analysis, loo = model.analyse(X), model.leave_one_out()
+    summary = summarize(analysis, 0.5)
+    wrong = (loo.predicted != loo.labels).nonzero()[:, 0].tolist()
+    sure = [row["index"] for row in model.audit(X).suspicious]
+    assert summary.contradicted.tolist() == wrong
+    assert summary.suspicious.tolist() == sorted(sure)
+    found = summary.to_dict()
+    assert (found["contradicted"], found["suspicious"]) == (len(wrong), len(sure))
+    assert found["suspicious_kept"] == len(set(sure) & set(summary.kept.tolist()))
+    assert 4 in sure
+    unknown = summarize(replace(analysis, model=replace(analysis.model, loo=None)), 0.5).to_dict()
+    assert [unknown[k] for k in ("contradicted", "suspicious", "suspicious_kept")] == [None, None, None]
 
 
 def test_a_summary_keeps_two_of_every_class():
