@@ -1,4 +1,4 @@
-"""What all tests share: the torchvision stubs, skipping by marker, fixed seeds, the shared datasets."""
+"""What all tests share: skipping by marker, fixed seeds, the shared datasets."""
 
 import os
 import random
@@ -11,43 +11,13 @@ import pytest
 import torch
 
 from browser import PROGRAM
+from lqf.backbones.imports import import_library
 
 ROOT = Path(__file__).resolve().parent.parent
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels, where it is installed, then run on a CPU
 os.environ.setdefault("LQF_CACHE", "off")  # no test plans by what others have timed, or leaves something in the home
 
-
-def _torchvision_extension_loads() -> bool:
-    spec = find_spec("torchvision")
-    if spec is None or spec.origin is None:
-        return True  # no torchvision, nothing to repair
-    extensions = [p for p in Path(spec.origin).parent.glob("_C.*") if p.suffix in (".so", ".pyd")]
-    try:
-        for extension in extensions:
-            torch.ops.load_library(extension)
-    except (ImportError, OSError):
-        return False
-    return bool(extensions)
-
-
-def _define_missing_operators() -> torch.library.Library | None:
-    """Declare the two operators without which torchvision cannot be imported.
-
-    torchvision's built wheels expect the CUDA build of torch; beside the CPU build their extension does not load, and
-    importing torchvision fails where it registers fake kernels for these operators. Declared, everything we use works.
-    """
-    if _torchvision_extension_loads():
-        return None
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
-
-
-# the operators disappear with the object, so it must outlive every test; and all of this before torchvision is imported
-_TORCHVISION_STUBS = _define_missing_operators()
 
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -72,6 +42,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in absent.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that use timm or torchvision themselves can import them where lqf can."""
+    if item.get_closest_marker("timm"):
+        import_library("torchvision")
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ def test_an_explanation_names_what_pushed_the_network_s_own_prediction(case: Cas
     assert [e.predicted for e in told] == [str(c) for c in case.model.predict(case.new)]
     np.testing.assert_allclose([e.probability for e in told], case.model.predict_proba(case.new).max(1), rtol=1e-8)
     for e in told:
-        strongest = influence.of_class()[:, e.query].argmin()
+        strongest = influence.of_log_odds()[:, e.query].argmin()
         assert e.towards[0].name == str(int(strongest))
 
 

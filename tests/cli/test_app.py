@@ -51,7 +51,7 @@ def test_lqf_without_a_command_explains_itself(lqf):
 
 
 def test_backbones_says_what_to_type_for_what_is_missing(lqf, monkeypatch):
-    monkeypatch.setattr("lqf.backbones.load.find_spec", lambda _: None)
+    monkeypatch.setattr("lqf.backbones.imports.find_spec", lambda _: None)
     called = lqf("backbones")
     assert called.code == 0
     assert "pip install" in called.out

@@ -3,13 +3,15 @@
 import csv
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from cli.conftest import CLASSES, HEAD, spoil, tree
+from cli.conftest import CLASSES, HEAD, paint, spoil, tree
+from fits import pictures
 from lqf import LQFClassifier
 from lqf.cli import main
 
@@ -45,6 +47,94 @@ def test_audit_prints_a_screen_and_writes_a_folder(lqf, run):
     assert lqf("audit", run, "-o", "found", "--overwrite", "--similar", "0.99").code == 0
 
 
+def _commands(text):
+    """What is indented and begins with `lqf`, as a shell reads it, without that word."""
+    lines = [line.strip() for line in text.replace("\\\n", " ").splitlines()]
+    return [
+        shlex.split(line.removeprefix("Next:"))[1:]
+        for line in lines
+        if line.removeprefix("Next:").split()[:1] == ["lqf"]
+    ]
+
+
+def test_what_comes_next_after_a_fit_can_be_typed(lqf, photos):
+    called = lqf("fit", photos / "train", "-o", "run", *HEAD)
+    assert called.code == 0, called.err
+    words = {"TEST": photos / "test", "IMAGE…": photos / "test" / "red" / "0.png"}
+    commands = _commands(called.out.partition("\nNext:")[1] + called.out.partition("\nNext:")[2])
+    assert [command[0] for command in commands] == ["evaluate", "predict", "explain", "audit", "report"]
+    for command in commands:
+        done = lqf(*(words.get(word, word) for word in command))
+        assert done.code == 0, done.err
+
+
+def test_an_audit_ends_in_fits_without_the_suspicious_labels(lqf, run, monkeypatch):
+    monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 0.34)
+    called = lqf("audit", run, "-o", "my found")
+    _narrow(called.out)
+    result = lqf("audit", run, "--json").json
+    n = result["left_out"]
+    assert 0 < n <= result["suspicious"] <= result["contradicted"]
+    assert f"{result['suspicious']} of them strongly: without the image, another class has 34% or more" in " ".join(
+        called.out.split()
+    )
+    assert f"without {n} suspicious label" in called.out
+    fits = _commands(called.out)
+    assert [command[1] for command in fits] == ["my found/cleaned.csv", "my found/relabelled.csv"]
+    for command, images in zip(fits, (18 - n, 18), strict=True):
+        out = f"run of {images}"
+        again = lqf(
+            *(out if word == "RUN2" else word for word in command), "--solver", "head", "--device", "cpu", "--json"
+        )
+        assert again.code == 0, again.err
+        assert again.json["n"] == images
+        audited = lqf("audit", out)
+        _narrow(audited.out)
+        table = audited.out.split("most informative")[1].split("\n\n")[0]
+        assert len(re.findall(r"/\S*…\S*/\d\.png", table)) == 6  # whole paths, longer than their column
+        own = lqf("audit", out, "-o", "my found", "--overwrite")
+        assert own.code == 2
+        assert f"`my found` holds `{command[1]}`, on which this model was fitted" in own.err
+
+
+def test_nothing_comes_next_where_no_label_is_suspicious(lqf, run, monkeypatch):
+    monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 1.0)
+    called = lqf("audit", run, "-o", "found")
+    assert "none of them strongly" in " ".join(called.out.split())
+    assert "Next" not in called.out
+    assert Path("found/cleaned.csv").read_text().count("\n") == 19
+    bare = lqf("audit", run, "--train", run.parent / "train").out
+    (command,) = _commands(bare)
+    assert command == ["audit", str(run), "--train", str(run.parent / "train"), "-o", "OUT"]
+
+
+@pytest.mark.parametrize("table", ["labels", "duplicates", "information", "confusions"])
+def test_a_table_of_an_audit_is_not_fitted(lqf, run, table):
+    assert lqf("audit", run, "-o", "found").code == 0
+    called = lqf("fit", f"found/{table}.csv", "-o", "again", *HEAD)
+    assert called.code == 2
+    sentence = called.err.splitlines()[-1]
+    assert sentence.startswith(f"lqf: `found/{table}.csv` is the table of {table} of an audit, not a manifest; give ")
+    assert "`found/cleaned.csv`" in sentence
+    assert "`found/relabelled.csv`" in sentence
+
+
+def test_summarize_offers_to_look_at_wrong_labels_first(lqf, run, monkeypatch):
+    monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 0.34)
+    audited = lqf("audit", run, "--json").json
+    called, result = lqf("summarize", run, "--keep", 0.5), lqf("summarize", run, "--keep", 0.5, "--json").json
+    for count in ("contradicted", "suspicious"):
+        assert result[count] == audited[count] > 0
+    assert 0 <= result["suspicious_kept"] <= result["suspicious"]
+    _narrow(called.out)
+    said = " ".join(called.out.split())
+    assert f"Leave-one-out contradicts {result['contradicted']} labels, {result['suspicious']} of them strongly" in said
+    assert f"({result['suspicious_kept']} of the {result['suspicious']} were kept)" in said
+    assert _commands(called.out) == [["audit", str(run), "-o", "OUT"]]
+    monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 1.0)
+    assert "Wrong labels" not in lqf("summarize", run, "--keep", 0.5).out
+
+
 def test_summarize_writes_a_manifest_that_fit_reads(lqf, run):
     called = lqf("summarize", run, "--keep", 0.7, "-o", "half.csv")
     assert called.code == 0, called.err
@@ -55,6 +145,8 @@ def test_summarize_writes_a_manifest_that_fit_reads(lqf, run):
     assert len(rows) == 13
     result = lqf("summarize", run, "--keep", 0.7, "--json").json
     assert [Path(row["path"]).name for row in rows] == [Path(name).name for name in result["ids"]]
+    (command,) = _commands(called.out)
+    assert command[:2] == ["fit", "half.csv"]
     again = lqf("fit", "half.csv", "-o", "smaller", *HEAD, "--json")
     assert again.code == 0, again.err
     assert again.json["n"] == 13
@@ -83,6 +175,30 @@ def test_explain_agrees_with_predict_and_draws(lqf, run, photos):
     html = Path("why.html").read_text()
     assert html.startswith("<!doctype html>")
     assert html.count("<img") == 1 + len(entry["towards"]) + len(entry["away"])
+
+
+def _shown(text):
+    """Numbers after "without it", as they are shown; twice 99.91 may be two different ones."""
+    return [float(found) for found in re.findall(r"without it\s+([\d.]+)", text.replace("\u202f", " "))]
+
+
+def test_what_is_shown_is_in_the_order_it_claims(lqf, run, photos, monkeypatch):
+    image = photos / "test" / "red" / "0.png"
+    there, away = lqf("explain", run, image, "--top", 9).out.split("pushed it away:")
+    assert len(_shown(there)) > 2
+    assert _shown(there) == sorted(_shown(there))
+    assert _shown(away) == sorted(_shown(away), reverse=True)
+    rows = []
+    monkeypatch.setattr(
+        "lqf.reports.html.explain.contact_sheet", lambda r, side: rows.extend(r) or Image.new("1", (1, 1))
+    )
+    assert lqf("explain", run, image, "--top", 9, "-o", "why.png").code == 0
+    drawn = [_shown("\n".join(text[1] for _, text in tiles[1:])) for _, tiles in rows]
+    assert drawn == [_shown(there), _shown(away)]
+    assert lqf("explain", run, image, "--top", 9, "-o", "why.html").code == 0
+    page = Path("why.html").read_text().split("Pushed it away")
+    assert [_shown(half.partition("<article")[2] or half) for half in page] == drawn
+    assert "strongest\n  first" in page[0]
 
 
 def test_explain_without_a_sample(lqf, run, photos):
@@ -145,6 +261,11 @@ TRAIN = {
     "a label has changed": (_relabelled, "train/list.csv", "red/0.png"),
     "an image cannot be read": (_damaged, "train", "red/0.png"),
     "the folder is not there": (lambda run: None, "train", "`train`"),
+    "they are other images": (
+        lambda run: paint(Path("train"), 2, 5, ("cat", "dog")),
+        "train",
+        "of that fit, which was",
+    ),
 }
 COMMANDS = {
     "audit": ["-o", "out"],
@@ -167,6 +288,18 @@ def test_training_data_that_are_not_those_of_the_fit(lqf, run, photos, command, 
     assert called.err.splitlines()[-1].startswith("lqf: ")
     assert words in called.err.splitlines()[-1]
     assert tree(Path()) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_model_of_arrays_says_where_to_ask(lqf, photos, command):
+    x, y = pictures(9, side=32)
+    LQFClassifier("mobilenet_v2", weights="random", solver="head", size=32, device="cpu").fit(x, y).save("run")
+    rest = [photos / "test/red/0.png" if w == "IMAGE" else w for w in COMMANDS[command]]
+    called = lqf(command, "run", *rest)
+    assert called.code == 2
+    assert "fitted on data in memory, such as arrays" in called.err.splitlines()[-1]
+    assert "in Python, give them again with train=" in called.err.splitlines()[-1]
+    assert tree(Path()).isdisjoint({"out", "out.csv", "out.html"})
 
 
 def test_a_training_folder_that_has_moved(lqf, run, photos):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fits import FIXED, classifier, convnet, data, photos
+from fits import FIXED, classifier, convnet, data, photos, pictures
 from lqf import LQFClassifier, LQFError
 
 
@@ -32,6 +32,24 @@ def test_a_saved_model_finds_its_data(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(LQFError, match=r"no longer at `.*train`; say where they are now with train="):
         again.analyse()
     torch.testing.assert_close(again.analyse(moved).influence(moved / "blue" / "0.png").effects, before)
+
+
+def test_other_data_are_told_what_to_give(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = photos(tmp_path / "other", classes=("cat", "dog"))
+    with pytest.raises(
+        LQFError, match=r"other` has none of the 8 images .*`blue/0.png`.* of that fit, which was `.*train`"
+    ):
+        fitted(folder).analyse(other)
+    x, y = pictures(6)
+    with pytest.raises(LQFError, match=r"has none of the 6 images .* or the arrays: in Python, with train="):
+        classifier(backbone=convnet(), solver="head", size=8).fit(x, y).analyse(other)
+    monkeypatch.chdir(tmp_path)
+    model = fitted(Path("train"))
+    monkeypatch.chdir(other)
+    with pytest.raises(
+        LQFError, match=rf"no longer at `train` \(seen from `{other}`\); say where they are now with --train"
+    ):
+        model.analyse()
 
 
 def test_new_files_do_not_matter(folder: Path) -> None:

@@ -1,5 +1,8 @@
 """Explanations agree with really leaving the sample out."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +36,37 @@ def test_the_probability_without_a_sample_is_that_of_what_if(n_classes):
         assert e.to_dict()["towards"][0]["name"] == e.towards[0].name
 
 
+@pytest.mark.parametrize("groups", [None, [f"g{i // 2}" for i in range(30)]])
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_the_order_is_that_of_the_numbers_that_are_shown(n_classes, groups):
+    x, y = data(30, n_classes, signal=0.5)
+    model = classifier(**FIXED).fit(x, y, groups=groups)
+    analysis = model.analyse(x, y)
+    influence = analysis.influence(data(8, n_classes, seed=7)[0])
+    explained = explanations(influence, analysis.labels, most=30)
+    for e in explained:
+        towards, away = ([p.probability for p in side] for side in (e.towards, e.away))
+        assert towards == sorted(towards)
+        assert away == sorted(away, reverse=True)
+        assert all(p < e.probability for p in towards)
+        assert all(p > e.probability for p in away)
+        assert len(towards) + len(away) == (30 if groups is None else 15)
+    by_score = influence.of_class().argsort(0)
+    by_probability = influence.of_log_odds().argsort(0)
+    assert torch.equal(by_score, by_probability) == (n_classes == 2)  # one output: the same; else it has to be chosen
+
+
+def test_certain_predictions_are_ordered_where_their_digits_no_longer_tell():
+    x, y = data(18)
+    model = classifier(**FIXED).fit(x, y)
+    analysis = model.analyse(x, y)
+    influence = replace(analysis.influence(NEW), beta=1e4)
+    for e in explanations(influence, analysis.labels, most=18):
+        changes = [p.change for p in e.towards]
+        assert changes == sorted(changes)
+        assert changes[0] < changes[-1] < 0
+
+
 def test_a_group_is_one_push():
     groups = [f"g{i // 2}" for i in range(18)]
     model = classifier(**FIXED).fit(X, Y, groups=groups)
@@ -57,6 +91,23 @@ def test_a_summary_keeps_what_leaves_last():
     share = float(values[summary.kept].sum() / values.sum())
     assert summary.to_dict()["information_share"] == pytest.approx(share)
     assert torch.equal(torch.tensor(summary.information), values)
+
+
+def test_a_summary_counts_the_labels_that_the_fits_leave_one_out_contradicts(monkeypatch):
+    monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 0.5)
+    model = classifier(**FIXED).fit(X, np.where(np.arange(18) == 4, 2, Y))
+    analysis, loo = model.analyse(X), model.leave_one_out()
+    summary = summarize(analysis, 0.5)
+    wrong = (loo.predicted != loo.labels).nonzero()[:, 0].tolist()
+    sure = [row["index"] for row in model.audit(X).suspicious]
+    assert summary.contradicted.tolist() == wrong
+    assert summary.suspicious.tolist() == sorted(sure)
+    found = summary.to_dict()
+    assert (found["contradicted"], found["suspicious"]) == (len(wrong), len(sure))
+    assert found["suspicious_kept"] == len(set(sure) & set(summary.kept.tolist()))
+    assert 4 in sure
+    unknown = summarize(replace(analysis, model=replace(analysis.model, loo=None)), 0.5).to_dict()
+    assert [unknown[k] for k in ("contradicted", "suspicious", "suspicious_kept")] == [None, None, None]
 
 
 def test_a_summary_keeps_two_of_every_class():

@@ -1,10 +1,10 @@
-"""Times as people write them."""
+"""Times as people write them, and names that do not fit."""
 
 import pytest
 
 from lqf.errors import LQFError
 from lqf.settings import Settings
-from lqf.utils.text import seconds_of
+from lqf.utils.text import precise, seconds_of, shortened_path
 
 TIMES = {
     "90": 90.0,
@@ -39,3 +39,33 @@ def test_a_setting_takes_a_time_in_words_or_in_seconds() -> None:
     for given in ("soon", "0", 0, -1):
         with pytest.raises(LQFError, match="give a time like 90, 20s, 10m or 1h30m"):
             Settings(time_limit=given)
+
+
+LONG = "/home/me/photos/train/rose/image_0012.jpg"
+
+
+@pytest.mark.parametrize("width", range(2, len(LONG) + 2))
+def test_a_path_that_does_not_fit_keeps_the_name_of_its_file(width: int) -> None:
+    short, name = shortened_path(LONG, width), "image_0012.jpg"
+    assert min(width, len(name)) <= len(short) <= width
+    assert (short == LONG) == (width >= len(LONG))
+    assert short.endswith(name) == (width >= len(name))
+    beginning, gap, end = short.partition("…")
+    assert LONG.endswith(end)
+    assert LONG.startswith(beginning) or name.startswith(beginning)
+    assert gap or short in (LONG, name)
+
+
+def test_a_name_without_a_folder_loses_its_middle() -> None:
+    assert shortened_path("a_very_long_name.jpg", 11) == "a_ver…e.jpg"
+    assert shortened_path("x.jpg", 11) == "x.jpg"
+
+
+def test_a_probability_has_the_digits_that_tell_it_from_certainty() -> None:
+    assert [precise(p) for p in (0.0, 0.992, 0.99912, 0.9999831, 1.0)] == [
+        "0.0%",
+        "99.2%",
+        "99.912%",
+        "99.9983%",
+        "100.0%",
+    ]

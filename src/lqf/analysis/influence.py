@@ -86,6 +86,16 @@ class Influence(Answer):
         change = without - class_scores(self.outputs, self.alpha)
         return change.gather(2, index.view(1, -1, 1).expand(len(change), -1, 1))[..., 0]
 
+    def of_log_odds(self) -> Tensor:
+        """(U, Q) change of log p/(1 − p), where p is the calibrated probability of the predicted class.
+
+        It orders the units as p without them does, also where p is so close to 1 that its digits no longer tell. The
+        score alone (`of_class`) does not: p falls, too, where the score of another class rises.
+        """
+        before = self._log_odds(self.outputs, self.predicted)
+        without, many = (self.outputs + self.effects).flatten(0, 1), self.predicted.repeat(len(self.effects))
+        return self._log_odds(without, many).view(self.effects.shape[:2]) - before
+
     def of_loss(self, loss: Loss = "cross_entropy", labels: Tensor | None = None) -> Tensor:
         """(U, Q) change of every query's loss, not linearised: its value without the unit minus its value with it.
 
@@ -121,6 +131,10 @@ class Influence(Answer):
         if loss == "squared":
             return 0.5 * (encode(y, len(self.classes), self.alpha) - outputs).square().sum(1)
         return torch.nn.functional.cross_entropy(self.beta * logits(outputs), y, reduction="none")
+
+    def _log_odds(self, outputs: Tensor, k: Tensor) -> Tensor:
+        scores, own = self.beta * logits(outputs.double()), k[:, None].to(outputs.device)
+        return scores.gather(1, own)[:, 0] - scores.scatter(1, own, -torch.inf).logsumexp(1)
 
     def _class_index(self, which: int | str | Tensor) -> Tensor:
         if isinstance(which, Tensor):

@@ -7,9 +7,7 @@ import difflib
 import warnings
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,20 +15,19 @@ from torch import Tensor, nn
 
 from lqf.backbones.base import Backbone, Input, freeze, make_backbone
 from lqf.backbones.canonicalize import canonicalize
+from lqf.backbones.imports import import_library
 from lqf.backbones.prefix import trace
 from lqf.backbones.weights import file_origin, load_state, read_state
 from lqf.data.preprocess import Interpolation
-from lqf.errors import LQFError, MissingDependency
+from lqf.errors import LQFError
 from lqf.utils import naming
 
 Weights = str | Path | None
 
-INSTALL = {"timm": "pip install timm torchvision", "torchvision": "pip install torchvision"}
-
 
 def load_timm(name: str, weights: Weights, *, leaky: bool, seed: int) -> Backbone:
     """A timm model without its classifier; mean, std, size and interpolation from timm's data config."""
-    timm = _library("timm")
+    timm = import_library("timm")
     architecture = name.partition(".")[0]  # what follows the dot names a set of weights
     if ":" not in name and not timm.is_model(architecture):  # hf_hub:OWNER/MODEL is timm's business
         _check_name("timm", architecture, timm.list_models)
@@ -48,7 +45,7 @@ def load_timm(name: str, weights: Weights, *, leaky: bool, seed: int) -> Backbon
 
 def load_torchvision(name: str, weights: Weights, *, leaky: bool, seed: int) -> Backbone:
     """A torchvision classifier whose last linear layer is taken off; input format of its default weights."""
-    models = _library("torchvision.models")
+    models = import_library("torchvision.models")
     _check_name("torchvision", name, partial(models.list_models, module=models))
     published = models.get_model_weights(name).DEFAULT
     make = lambda pretrained: models.get_model(name, weights=published if pretrained else None)  # noqa: E731
@@ -128,20 +125,6 @@ def _created(name: str, make: Callable[[bool], nn.Module], weights: Weights, see
                 f"the published weights of `{name}` could not be loaded ({reason}). "
                 f"Name a local file with {naming.given('weights', 'FILE')}, or check the connection."
             ) from error
-
-
-def _library(name: str) -> ModuleType:
-    package = name.partition(".")[0]
-    try:
-        return import_module(name)
-    except ModuleNotFoundError as error:
-        missing = (error.name or package).partition(".")[0]
-        raise MissingDependency(missing, f"`{package}:` backbones", INSTALL[package]) from error
-    except RuntimeError as error:  # torchvision beside another build of torch
-        raise LQFError(
-            f"{package} is installed but cannot be imported ({str(error).splitlines()[0]}); "
-            "its torchvision must be built for this torch: install both from the same index."
-        ) from error
 
 
 def _check_name(library: str, name: str, names: Callable[[], list[str]]) -> None:

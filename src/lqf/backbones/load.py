@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from torch import Tensor, nn
 from lqf.backbones.average_pool import with_pooling
 from lqf.backbones.base import Backbone
 from lqf.backbones.builtin import BUILTIN, load_builtin
-from lqf.backbones.libraries import INSTALL, load_module, load_timm, load_torchvision
+from lqf.backbones.imports import missing
+from lqf.backbones.libraries import load_module, load_timm, load_torchvision
 from lqf.backbones.side_by_side import copies
 from lqf.backbones.state import with_state
 from lqf.errors import LQFError
@@ -139,7 +139,9 @@ class BackboneInfo:
 
 
 def available() -> list[BackboneInfo]:
-    """All backbones there are, with those that need something first; imports and downloads nothing."""
+    """All backbones there are, with what those need that cannot be loaded here. timm and torchvision are imported to
+    know it (installed is not enough); nothing is downloaded.
+    """
     return [_builtin_info(name) for name in BUILTIN] + [_family_info(family) for family in FAMILIES]
 
 
@@ -152,6 +154,6 @@ def _builtin_info(name: str) -> BackboneInfo:
 
 
 def _family_info(family: str) -> BackboneInfo:
-    here = find_spec(family) is not None
     note = f"any image classifier of {family}; its weights are downloaded unless {naming.name('weights')} names a file"
-    return BackboneInfo(f"{family}:NAME", here, note, "" if here else INSTALL[family])
+    to_do = missing(family)
+    return BackboneInfo(f"{family}:NAME", not to_do, note, to_do)

@@ -8,8 +8,9 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.cli.next_steps import audit_command, fit_command, typed
 from lqf.utils.progress import Progress
-from lqf.utils.text import columns, counted, duration, percent, shortened, wrapped
+from lqf.utils.text import columns, counted, duration, percent, shortened, shortened_path, wrapped
 
 SUMMARY = "wrong labels, near-duplicates, informative samples of the training data"
 FEW = 8
@@ -21,7 +22,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "lqf audit RUN [-o OUT] [options]"
     options.add_run(parser)
     options.add_train(parser)
-    parser.add_argument("-o", "--output", metavar="OUT", help="folder for the whole tables (CSV, JSON) and pictures")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="folder for whole tables (CSV, JSON), pictures, and manifests to fit again",
+    )
     options.add_overwrite(parser)
     parser.add_argument(
         "--similar", type=options.share, metavar="COS", help="least cosine of near-duplicates (default: 0.9)"
@@ -32,15 +38,32 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Look at the training data, write the folder if there is one to write."""
     began = time.perf_counter()
     out = options.output_path(args.output) if hasattr(args, "output") else None
-    from lqf.reports.audit_folder import check, write
+    from lqf.data.manifests import without_manifest
+    from lqf.data.readers.audit_table import MANIFESTS
+    from lqf.reports.audit_folder import check, check_apart, write
 
+    train = getattr(args, "train", None)
     if out is not None:
         check(out, args.overwrite)
     model = load_model(args)
+    fitted = model.fitted_
+    if out is not None:
+        check_apart(out, train, model.fitted_.train.source)
     similar = {"similar": args.similar} if hasattr(args, "similar") else {}
-    audit = model.audit(getattr(args, "train", None), progress=progress, **similar)
+    audit = model.audit(train, progress=progress, **similar)
+    bare = without_manifest(audit.samples)
     files = [] if out is None else write(audit, out, overwrite=args.overwrite)
-    extra = {"run": args.run, "output": out, "files": files, "seconds": time.perf_counter() - began}
+    extra = {
+        "run": args.run,
+        "train": train,
+        "output": out,
+        "files": files,
+        "next": []
+        if out is None or bare
+        else [fit_command(out / n, fitted.setup, fitted.settings.class_weight) for n in MANIFESTS],
+        "no_manifests": bare,
+        "seconds": time.perf_counter() - began,
+    }
     return {**audit.to_dict(), **extra}
 
 
@@ -48,18 +71,46 @@ def show(result: dict[str, Any]) -> str:
     """A screen of it: the strongest of each kind."""
     n, wrong = result["n"], result["contradicted"]
     level = result["levels"]["leave_one_out"]["level"]
-    lines = [
-        wrapped(
-            f"Leave-one-out contradicts {counted(wrong, 'label')} of {n:,} ({percent(result['loo_error'])}, {level})."
-        )
-    ]
+    contradicted = f"{counted(wrong, 'label')} of {n:,} ({percent(result['loo_error'])}, {level})"
+    lines = [wrapped(f"Leave-one-out contradicts {contradicted}{_strongly(result)}.")]
     lines += _suspects(result["suspects"], wrong)
     lines += _duplicates(result)
     lines += _confusions(result)
     lines += _informative(result)
-    where = f"Everything: {result['output']}/ ({', '.join(result['files'])})" if result["output"] else ""
-    lines += ["", wrapped(where or "Whole tables and pictures:  lqf audit RUN -o OUT"), duration(result["seconds"])]
+    lines += ["", *_written(result), duration(result["seconds"]), *_next(result)]
     return "\n".join(lines)
+
+
+def _strongly(result: dict[str, Any]) -> str:
+    """How many of the contradicted labels are suspicious, and what that means."""
+    n, wrong = result["suspicious"], result["contradicted"]
+    if not wrong:
+        return ""
+    sure = percent(result["suspicious_from"], 0)
+    return f", {n or 'none'} of them strongly: without the image, another class has {sure} or more"
+
+
+def _written(result: dict[str, Any]) -> list[str]:
+    """What was written, or how to write it."""
+    if result["output"]:
+        return [wrapped(f"Everything: {result['output']}/ ({', '.join(result['files'])})")]
+    command = audit_command(result["run"], result["train"])
+    return ["Whole tables, pictures, and manifests to fit again:", typed(command)]
+
+
+def _next(result: dict[str, Any]) -> list[str]:
+    """The fits that come next, where there is something to leave out; or why there are none."""
+    if result["no_manifests"]:
+        return ["", wrapped(f"There are no manifests to fit again: {result['no_manifests']}.")]
+    if not result["left_out"] or not result["next"]:
+        return []
+    without, replaced = result["next"]
+    return [
+        f"\nNext, when you have looked at them: without {counted(result['left_out'], 'suspicious label')}",
+        typed(without),
+        "or with the predictions in their place",
+        typed(replaced),
+    ]
 
 
 def _suspects(rows: list[dict[str, Any]], wrong: int) -> list[str]:
@@ -70,7 +121,7 @@ def _suspects(rows: list[dict[str, Any]], wrong: int) -> list[str]:
     lines = ["", "Labels that look wrong"]
     for r in shown:
         guess = f"{shortened(r['predicted'], columns() - half - 14)}? {percent(r['predicted_probability'])}"
-        lines.append(f"  {shortened(r['id'], half):<{half}}  {guess}")
+        lines.append(f"  {shortened_path(r['id'], half):<{half}}  {guess}")
     return lines + _more(wrong - len(shown))
 
 
@@ -82,7 +133,7 @@ def _duplicates(result: dict[str, Any]) -> list[str]:
     lines = ["", f"Near-duplicates: {counted(n, 'pair')}, {other or 'none'} with different labels"]
     for r in result["duplicates"][:FEW]:
         what = "same" if r["same_file"] else f"{r['similarity']:.3f}"
-        lines.append(f"  {what:<5}  {shortened(r['id'], half):<{half}} = {shortened(r['other'], half)}")
+        lines.append(f"  {what:<5}  {shortened_path(r['id'], half):<{half}} = {shortened_path(r['other'], half)}")
     return lines + _more(n - min(n, FEW))
 
 
@@ -105,7 +156,7 @@ def _informative(result: dict[str, Any]) -> list[str]:
     half = (columns() - name_width - 6) // 2
     lines = ["", f"  {'class':<{name_width}}  {'most informative':<{half}}  least informative"]
     for name, ends in rows[:FEW]:
-        most, least = (shortened(ends[k][0]["id"], half) if ends[k] else "" for k in ("most", "least"))
+        most, least = (shortened_path(ends[k][0]["id"], half) if ends[k] else "" for k in ("most", "least"))
         lines.append(f"  {shortened(name, name_width):<{name_width}}  {most:<{half}}  {least}".rstrip())
     return lines + _more(len(rows) - min(len(rows), FEW))
 

@@ -9,7 +9,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.utils.progress import Progress
-from lqf.utils.text import columns, counted, percent, shortened
+from lqf.utils.text import columns, counted, percent, precise, shortened, shortened_path
 
 SUMMARY = "a prediction and the training images that pushed it there and away"
 
@@ -67,12 +67,12 @@ def show(result: dict[str, Any]) -> str:
 def _block(e: dict[str, Any]) -> str:
     others = ", ".join(f"{shortened(k, 24)} {percent(p)}" for k, p in list(e["probabilities"].items())[1:3])
     lines = [
-        shortened(e["id"], columns()),
-        f"  {shortened(e['predicted'], 40)} {percent(e['probability'])}" + (f"  ({others})" if others else ""),
+        shortened_path(e["id"], columns()),
+        f"  {shortened(e['predicted'], 40)} {precise(e['probability'])}" + (f"  ({others})" if others else ""),
     ]
     if "without" in e:
         w = e["without"]
-        lines.append(f"  without {counted(len(w['ids']), 'sample')}: {w['predicted']} {percent(w['probability'])}")
+        lines.append(f"  without {counted(len(w['ids']), 'sample')}: {w['predicted']} {precise(w['probability'])}")
     for side, title in (("towards", "pushed it there"), ("away", "pushed it away")):
         lines.append(f"  {title}:")
         lines += [_push(p) for p in e[side]] or ["    nothing"]
@@ -80,5 +80,5 @@ def _block(e: dict[str, Any]) -> str:
 
 
 def _push(p: dict[str, Any]) -> str:
-    width = columns() - 32
-    return f"    {shortened(p['name'], width):<{width}}  without it {percent(p['probability']):>6}"
+    width = columns() - 35
+    return f"    {shortened_path(p['name'], width):<{width}}  without it {precise(p['probability']):>9}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
+from lqf.cli.next_steps import audit_command
 from lqf.errors import LQFError, ProcessLost
 from lqf.reports.weighting import balanced, class_weights, counting, how
 from lqf.runtime.distributed import joined, launched
@@ -177,6 +178,8 @@ def show(result: dict[str, Any]) -> str:
             *_further(result),
             f"\nNext:  lqf evaluate {run} TEST",
             f"       lqf predict {run} IMAGE…",
+            f"       lqf explain {run} IMAGE… -o why.html",
+            f"       {audit_command(result['run'])}",
             f"       lqf report {run} -o report.html",
         ]
     )

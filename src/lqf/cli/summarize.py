@@ -9,8 +9,9 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.cli.next_steps import audit_command, fit_command, typed
 from lqf.utils.progress import Progress
-from lqf.utils.text import columns, counted, duration, facts, shortened
+from lqf.utils.text import columns, counted, duration, facts, shortened, shortened_path, wrapped
 
 SUMMARY = "the most informative part of the training data, as a manifest for `lqf fit`"
 
@@ -39,12 +40,20 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     if out is not None:
         check_file(out, args.overwrite, (".csv",))
     model = load_model(args)
-    analysis = model.analyse(getattr(args, "train", None), progress=progress)
+    fitted = model.fitted_
+    train = getattr(args, "train", None)
+    analysis = model.analyse(train, progress=progress)
     summary = summarize(analysis, args.keep, getattr(args, "validation", None))
     if out is not None:
         samples = replace(analysis.images.samples, weights=own_weights(analysis.model))
         write_file(out, manifest(summary, samples))
-    extra = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
+    extra = {
+        "run": args.run,
+        "train": train,
+        "output": out,
+        "next": None if out is None else fit_command(out, fitted.setup, fitted.settings.class_weight),
+        "seconds": time.perf_counter() - began,
+    }
     return {**summary.to_dict(), **extra}
 
 
@@ -62,9 +71,20 @@ def show(result: dict[str, Any]) -> str:
         ]
     )
     if result["output"] is None:
-        lines += ["", *(shortened(name, columns()) for name in result["ids"][:10])]
+        lines += ["", *(shortened_path(name, columns()) for name in result["ids"][:10])]
         if result["kept"] > 10:
             lines.append(f"… and {result['kept'] - 10:,} more (-o FILE.csv writes all)")
-    else:
-        lines.append(f"\nNext:  lqf fit {result['output']} -o RUN")
+    lines += _look_first(result)
+    if result["next"]:
+        lines.append(f"\nNext:\n{typed(result['next'])}")
     return "\n".join(lines)
+
+
+def _look_first(result: dict[str, Any]) -> list[str]:
+    """What to do before, where labels look wrong: such images are informative."""
+    n, kept = result["suspicious"], result["suspicious_kept"]
+    if not n:
+        return []
+    contradicted = f"Leave-one-out contradicts {counted(result['contradicted'], 'label')}, {n:,} of them strongly"
+    words = f"{contradicted}. Wrong labels look informative ({kept:,} of the {n:,} were kept): look at them first."
+    return ["", wrapped(words), typed(audit_command(result["run"], result["train"]))]

@@ -35,7 +35,8 @@ def check_class_weight(class_weight: ClassWeight, classes: tuple[str, ...]) -> N
     if unknown:
         which = "classes" if len(unknown) > 1 else "a class"
         raise LQFError(
-            f"{naming.name('class_weight')} names {which} that the data do not have: {listed(unknown)}; they have {listed(classes, 20)}"
+            f"{naming.name('class_weight')} names {which} that the data do not have: {listed(unknown)}; they have "
+            f"{listed(classes, 20)}"
         )
 
 

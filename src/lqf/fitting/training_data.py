@@ -32,8 +32,8 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     table = fitted.train
     if train is None and table.source is None:
         raise LQFError(
-            "the model was fitted on data in memory, which it does not keep; "
-            f"{naming.either('in Python, ', '')}give them again with train="
+            "the model was fitted on data in memory, such as arrays, which it does not keep; "
+            f"{naming.either('in Python, ', '')}give them again with train=, e.g. model.audit(train=X)"
         )
     samples = _as_fitted(_load(train, y, fitted, progress), table, fitted.classes)
     images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
@@ -50,9 +50,10 @@ def _load(train: Any, y: Any, fitted: Model, progress: Progress) -> Samples:
     table = fitted.train
     source = table.source if train is None else train
     if train is None and not Path(str(source)).expanduser().exists():
+        seen = "" if Path(str(source)).expanduser().is_absolute() else f" (seen from `{Path.cwd()}`)"
         raise LQFError(
-            f"the training data are no longer at `{source}`; say where they are now with "
-            f"{naming.either('--train DIR', 'train=')}"
+            f"the training data are no longer at `{source}`{seen}; say where they are now with "
+            f"{naming.either('--train, a folder or a manifest', 'train=')}"
         )
     return load_samples(source, y, tensors=fitted.setup.tensors, progress=progress)
 
@@ -61,6 +62,12 @@ def _as_fitted(samples: Samples, table: TrainingTable, classes: tuple[str, ...])
     """The samples of the fit, in its order."""
     where = {name: i for i, name in enumerate(samples.ids)}
     missing = [name for name in table.ids if name not in where]
+    if len(missing) == len(table.ids):
+        was = f"which was `{table.source}`" if table.source else "or the arrays: in Python, with train="
+        raise LQFError(
+            f"{samples.name} has none of the {counted(len(missing), 'image')} that the model was fitted on, "
+            f"{listed(missing, 3)}; give the folder or the manifest of that fit, {was}"
+        )
     if missing:
         raise LQFError(
             f"{counted(len(missing), 'image')} that the model was fitted on cannot be found in {samples.name}: "

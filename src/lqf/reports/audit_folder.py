@@ -1,4 +1,4 @@
-"""An audit as a folder: JSON, one CSV per table, and contact sheets to look at."""
+"""An audit as a folder: JSON, one CSV per table, contact sheets to look at, and manifests to fit again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from lqf.analysis.audit import duplicates, informative, labels
-from lqf.analysis.audit.audit import Audit
+from lqf.analysis.audit.audit import Audit, Rows
+from lqf.data.manifests import manifest_text, whole_path, without_manifest
+from lqf.data.readers.audit_table import CLEANED, RELABELLED
+from lqf.errors import LQFError
 from lqf.reports.pictures import Tile, contact_sheet, png, thumbnail
 from lqf.utils.files import check_folder, new_folder, write_table
 
@@ -24,19 +27,58 @@ def check(out: Path, overwrite: bool) -> None:
     check_folder(out, overwrite, **_FOLDER)
 
 
+def check_apart(out: Path, *sources: object) -> None:
+    """Refuse to replace a folder that holds what the model was fitted on, such as an earlier audit's manifest."""
+    for source in sources:
+        if source is not None and out.resolve() in Path(str(source)).expanduser().resolve().parents:
+            raise LQFError(f"`{out}` holds `{source}`, on which this model was fitted; choose another output folder")
+
+
 def write(audit: Audit, out: Path, *, overwrite: bool = False) -> list[str]:
-    """Write the folder in one step; returns the names of its files."""
+    """Write the folder in one step; returns the names of its files.
+
+    Where the samples are no files, there are no manifests, and audit.json says so under "no_manifests".
+    """
     check(out, overwrite)
     with new_folder(out, overwrite, **_FOLDER) as folder:
-        content = {"format": FORMAT, **audit.to_dict()}
+        content = {"format": FORMAT, **audit.to_dict(), "no_manifests": without_manifest(audit.samples)}
         (folder / "audit.json").write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
-        write_table(folder / "labels.csv", audit.suspects, labels.SUSPECT_COLUMNS)
-        write_table(folder / "duplicates.csv", audit.duplicates, duplicates.COLUMNS)
-        write_table(folder / "information.csv", audit.information, informative.COLUMNS)
-        write_table(folder / "confusions.csv", audit.confusions, labels.CONFUSION_COLUMNS)
+        for name, (table, columns) in tables(audit).items():
+            write_table(folder / name, table, columns)
+        for name, text in manifests(audit).items():
+            (folder / name).write_text(text, encoding="utf-8", newline="")
         for name, rows in sheets(audit).items():
             (folder / name).write_bytes(png(contact_sheet(rows, _SIDE)))
         return sorted(path.name for path in folder.iterdir())
+
+
+def tables(audit: Audit) -> dict[str, tuple[Rows, Sequence[str]]]:
+    """File name -> rows and columns; whole paths come last, where the samples are files."""
+    samples, bare = audit.samples, bool(without_manifest(audit.samples))
+
+    def placed(rows: Rows, columns: Sequence[str], **paths: str) -> tuple[Rows, Sequence[str]]:
+        if bare:
+            return rows, columns
+        named = [r | {new: whole_path(samples, r[index]) for new, index in paths.items()} for r in rows]
+        return named, [*columns, *paths]
+
+    return {
+        "labels.csv": placed(audit.suspects, labels.SUSPECT_COLUMNS, path="index"),
+        "duplicates.csv": placed(audit.duplicates, duplicates.COLUMNS, path="index", other_path="other_index"),
+        "information.csv": placed(audit.information, informative.COLUMNS, path="index"),
+        "confusions.csv": (audit.confusions, labels.CONFUSION_COLUMNS),
+    }
+
+
+def manifests(audit: Audit) -> dict[str, str]:
+    """File name -> a manifest that `lqf fit` reads: without the suspicious labels, and with predictions instead."""
+    samples = audit.samples
+    if without_manifest(samples):
+        return {}
+    return {
+        CLEANED: manifest_text(samples, audit.cleaned()),
+        RELABELLED: manifest_text(samples, audit.relabelled(), ["was"]),
+    }
 
 
 def sheets(audit: Audit) -> dict[str, list[tuple[str, list[Tile]]]]:

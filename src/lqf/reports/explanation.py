@@ -1,7 +1,7 @@
 """One prediction explained by the training images: which of them pushed it there, and which away.
 
-The effect of a training sample (or group) is what leaving it out changes, by the removal formula; its size is given as
-the calibrated probability of the predicted class without it.
+The effect of a training sample (or group) is what leaving it out changes, by the removal formula: the calibrated
+probability of the predicted class without it, by which samples are also ordered.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Push:
         sample: number of the unit's first sample, whose picture stands for it.
         label: that sample's label.
         size: samples of the unit.
-        change: of the predicted class's score when the unit is left out.
-        probability: of the predicted class without it.
+        change: of the log-odds of ``probability`` when the unit is left out.
+        probability: of the predicted class without the unit.
     """
 
     name: str
@@ -52,7 +52,8 @@ class Explanation:
         probability: of that class, calibrated on leave-one-out outputs.
         probabilities: of the likeliest classes, the likeliest first.
         label: where it is known, else None.
-        towards, away: training units that pushed towards the predicted class and away from it, the strongest first.
+        towards, away: training units that pushed towards the predicted class and away from it, the strongest first: by
+            the probability of that class without them, the lowest first towards it, the highest first away.
     """
 
     id: str
@@ -84,7 +85,7 @@ def explanations(influence: Influence, train_labels: Tensor, *, most: int = 6) -
         most: units of each kind, at most.
     """
     p = probabilities(influence.outputs, influence.beta)
-    change = influence.of_class()  # (U, Q)
+    change = influence.of_log_odds()  # (U, Q)
     labels = [influence.classes[k] for k in train_labels.tolist()]
     first, size = _members(influence.units.member, len(influence.units))
     explained = []

@@ -12,6 +12,7 @@ from lqf.data import Samples
 from lqf.data.decode import Unreadable
 from lqf.data.sources import TensorSource
 from lqf.errors import LQFError
+from lqf.utils.text import shortened_path
 
 PAPER, INK, SOFT = (252, 252, 250), (27, 29, 32), (92, 97, 104)
 
@@ -86,16 +87,13 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 def _fitted(
     draw: ImageDraw.ImageDraw, text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int
 ) -> str:
-    """The text, its middle left out until it is narrow enough; the font knows no narrow space."""
+    """The text, its middle (of a path what is before its name) left out until it is narrow enough; the font knows no
+    narrow space.
+    """
     text = text.replace("\u202f", " ")
     if draw.textlength(text, font) <= width:
         return text
     keep = len(text) - 1
-    while keep > 1 and draw.textlength(_cut(text, keep), font) > width:
+    while keep > 2 and draw.textlength(shortened_path(text, keep), font) > width:
         keep -= 1
-    return _cut(text, keep)
-
-
-def _cut(text: str, keep: int) -> str:
-    left = keep // 2
-    return f"{text[:left]}…{text[len(text) - (keep - left) :]}"
+    return shortened_path(text, keep)

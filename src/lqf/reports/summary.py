@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +10,11 @@ import torch
 from torch import Tensor
 
 from lqf.analysis import Analysis, Information, Queries
+from lqf.analysis.audit import labels
 from lqf.data import Samples
-from lqf.data.sources import FileSource
+from lqf.data.manifests import manifest_text, sample_row
 from lqf.errors import LQFError
-from lqf.utils import naming
+from lqf.fitting import Model
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,8 @@ class Summary:
         information: (N,) F-SI of every sample.
         per_class: class -> {"n", "kept"}.
         level, note: how exact the information is.
+        contradicted: numbers of the samples whose label leave-one-out contradicts; None: the fit knows of none.
+        suspicious: of those, the ones whose label is taken to be wrong (`lqf.analysis.audit.labels.SURE`).
     """
 
     kept: np.ndarray
@@ -37,6 +37,8 @@ class Summary:
     per_class: dict[str, dict[str, int]]
     level: str
     note: str
+    contradicted: np.ndarray | None = None
+    suspicious: np.ndarray | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -49,6 +51,9 @@ class Summary:
             "per_class": self.per_class,
             "level": self.level,
             "note": self.note,
+            "contradicted": None if self.contradicted is None else len(self.contradicted),
+            "suspicious": None if self.suspicious is None else len(self.suspicious),
+            "suspicious_kept": None if self.suspicious is None else len(np.intersect1d(self.suspicious, self.kept)),
         }
 
 
@@ -76,7 +81,16 @@ def summarize(analysis: Analysis, keep: float, validation: Any = None) -> Summar
         per_class={name: {"n": int(n[k]), "kept": int(of[k])} for k, name in enumerate(classes)},
         level=information.level,
         note=information.note,
+        **_doubts(analysis.model),
     )
+
+
+def _doubts(model: Model) -> dict[str, np.ndarray]:
+    """Which labels the fit's own leave-one-out contradicts, and which of them strongly; nothing where it has none."""
+    if model.loo is None:
+        return {}
+    found = {"contradicted": labels.contradicted(model.loo), "suspicious": labels.suspicious(model, model.loo)}
+    return {name: mask.nonzero()[:, 0].cpu().numpy() for name, mask in found.items()}
 
 
 def _kept(analysis: Analysis, information: Information, keep: float, validation: Queries | None) -> Tensor:
@@ -102,18 +116,6 @@ def _two_of_each(analysis: Analysis, information: Information, kept: Tensor) -> 
 
 
 def manifest(summary: Summary, samples: Samples) -> str:
-    """The kept samples as a CSV that `lqf fit` reads, with absolute paths, so that it may lie anywhere."""
-    if not isinstance(samples.source, FileSource):
-        raise LQFError(
-            f"{samples.name} has no image files, which a manifest needs; take the ids from "
-            f"{naming.either('Python or --json', 'the summary')}"
-        )
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    grouped = samples.groups is not None
-    writer.writerow(["path", "label", "weight", *(["group"] if grouped else []), "information"])
-    for i in summary.kept.tolist():
-        group = [samples.groups[i]] if samples.groups is not None else []
-        path, label = os.path.abspath(samples.source.paths[i]), samples.classes[samples.labels[i]]
-        writer.writerow([path, label, repr(float(samples.weights[i])), *group, repr(float(summary.information[i]))])
-    return text.getvalue()
+    """The kept samples as a CSV that `lqf fit` reads, with their information."""
+    rows = [sample_row(samples, i) | {"information": float(summary.information[i])} for i in summary.kept.tolist()]
+    return manifest_text(samples, rows, ["information"])

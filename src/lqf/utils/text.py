@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -43,6 +44,18 @@ def shortened(text: str, width: int) -> str:
     return f"{text[:left]}…{text[len(text) - (width - 1 - left) :]}"
 
 
+def shortened_path(path: str, width: int) -> str:
+    """At most ``width`` characters: the file's name stays whole as long as it fits, what is before it loses its middle.
+
+    `/home/me/photos/train/rose/image_0012.jpg` -> `/home/me/ph…/image_0012.jpg`
+    """
+    if len(path) <= width:
+        return path
+    name = len(path) - path.rfind("/")  # with the slash before it
+    right = max(name, width // 2)
+    return f"{path[: width - 1 - right]}…{path[-right:]}" if right < width else shortened(path[1 - name :], width)
+
+
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -55,6 +68,12 @@ def counted(n: int, noun: str) -> str:
 def percent(share: float | None, digits: int = 1, unit: str = "%") -> str:
     """0.1234 as `12.3%`; a dash where there is none."""
     return "–" if share is None else f"{100 * share:.{digits}f}{unit}"
+
+
+def precise(p: float, unit: str = "%") -> str:
+    """A probability with as many digits as tell it from certainty: 99.2%, 99.9983%."""
+    digits = 1 if p < 0.999 or p > 1 - 1e-7 else -math.floor(math.log10(1 - p)) - 1
+    return percent(p, digits, unit)
 
 
 def number(x: float | None) -> str:

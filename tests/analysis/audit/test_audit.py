@@ -2,6 +2,9 @@
 
 import csv
 import json
+import os
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +13,11 @@ from PIL import Image
 
 from audited import COPY, TURNED
 from fits import classifier, data
+from lqf.analysis.audit.corrected import cleaned, relabelled
 from lqf.analysis.audit.informative import by_information, ends_of_classes
+from lqf.analysis.audit.labels import SURE, contradicted, suspicious
+from lqf.data import Samples, load_samples
+from lqf.data.sources import FileSource
 from lqf.errors import LQFError
 from lqf.reports.audit_folder import write
 from lqf.reports.cleanlab import for_cleanlab
@@ -34,6 +41,59 @@ def test_the_turned_label_is_the_most_suspicious(audit, model):
     assert all(row["margin"] > 0 for row in audit.contradicted)
     assert sorted(row["index"] for row in audit.suspects) == list(range(17))
     assert len(audit.contradicted) == round(17 * model.leave_one_out().error)
+
+
+def test_a_label_is_suspicious_where_another_class_is_sure(audit, monkeypatch, model):
+    for row in audit.suspects:
+        assert row["suspicious"] == (row["predicted"] != row["label"] and row["predicted_probability"] >= SURE)
+    assert audit.suspicious == [row for row in audit.contradicted if row["suspicious"]]
+    bound = audit.suspects[0]["predicted_probability"]
+    for sure, found in ((bound - 1e-9, True), (bound + 1e-9, False)):
+        monkeypatch.setattr("lqf.analysis.audit.labels.SURE", sure)
+        assert (TURNED in [row["id"] for row in model.audit().suspicious]) == found
+
+
+def test_what_leave_one_out_does_not_know_is_not_contradicted(model):
+    loo = model.leave_one_out()
+    partly = replace(loo, value=loo.value.clone().index_fill_(0, torch.arange(5, 17), torch.nan))
+    for found, known in ((contradicted(partly), contradicted(loo)), (suspicious(model.fitted_, partly), None)):
+        assert not found[5:].any()
+        assert known is None or torch.equal(found[:5], known[:5])
+
+
+DOUBTED = ["b0", "b1", "b2", "a0"]
+
+
+def _samples(groups=None):
+    ids = tuple(f"{c}{i}" for c in "ab" for i in range(4))
+    weights, source = np.arange(1.0, 9), FileSource("`photos`", tuple(Path(f"photos/{i}.png") for i in ids))
+    return Samples(ids, ("a", "b"), np.repeat([0, 1], 4), weights, groups, source)
+
+
+def _suspects():
+    """Of `_samples`, first the doubted ones; the class b would keep one only."""
+    order = [*DOUBTED, "a1", "a2", "a3", "b3"]
+    ids = _samples().ids
+    return [
+        {"index": ids.index(i), "id": i, "label": i[0], "predicted": "ab".replace(i[0], ""), "suspicious": k < 4}
+        for k, i in enumerate(order)
+    ]
+
+
+def test_cleaned_is_without_the_suspicious_ones_and_every_class_keeps_two():
+    rows = cleaned(_samples(), _suspects())
+    assert [row["id"] for row in rows] == ["a1", "a2", "a3", "b2", "b3"]  # b2 is the most credible of the doubted ones
+    assert [row["weight"] for row in rows] == [2, 3, 4, 7, 8]
+    assert rows[0]["path"] == os.path.abspath("photos/a1.png")
+
+
+def test_relabelled_has_the_predictions_of_the_same_ones():
+    groups = tuple(f"g{i % 3}" for i in range(8))
+    rows = relabelled(_samples(groups), _suspects())
+    assert [row["id"] for row in rows] == list(_samples().ids)
+    assert [row["label"] for row in rows] == list("baaaaabb")
+    assert [row["was"] for row in rows] == list("aaaabbbb")
+    assert tuple(row["group"] for row in rows) == groups
 
 
 def test_the_copy_is_found_with_its_original(audit):
@@ -89,6 +149,30 @@ def test_the_folder_has_tables_and_pictures(audit, tmp_path):
         assert name in files
 
 
+def _table(file):
+    with file.open(newline="") as text:
+        return list(csv.DictReader(text))
+
+
+def test_the_folder_has_manifests_of_whole_paths(folder, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 0.5)
+    audit, out = model.audit(), tmp_path / "audit"
+    write(audit, out)
+    left, given = {row["id"] for row in audit.suspicious}, audit.samples
+    assert TURNED in left
+    fewer = load_samples(out / "cleaned.csv")
+    assert [Path(i).relative_to(folder).as_posix() for i in fewer.ids] == [i for i in given.ids if i not in left]
+    other = load_samples(out / "relabelled.csv")
+    ids = [Path(i).relative_to(folder).as_posix() for i in other.ids]
+    names = {i: other.classes[k] for i, k in zip(ids, other.labels, strict=True)}
+    assert names[TURNED] == "blue"
+    predicted = {row["id"]: row["predicted"] if row["suspicious"] else row["label"] for row in audit.suspects}
+    assert names == predicted
+    for table, column in (("labels", "path"), ("information", "path"), ("duplicates", "other_path")):
+        for row in _table(out / f"{table}.csv"):
+            assert row[column] == str(folder / row["other" if column == "other_path" else "id"])
+
+
 def test_a_folder_is_not_replaced_unless_asked_for_and_ours(audit, tmp_path):
     out = tmp_path / "audit"
     write(audit, out)
@@ -110,7 +194,14 @@ def test_tensors_have_no_pictures_and_are_audited_all_the_same(tmp_path):
         model.audit()
     audit = model.audit(x, y)
     assert len(audit.suspects) == 18
-    assert "informative.png" in write(audit, tmp_path / "out")
+    files = write(audit, tmp_path / "out")
+    assert "informative.png" in files
+    assert not {"cleaned.csv", "relabelled.csv"} & set(files)
+    assert "no image files" in json.loads((tmp_path / "out" / "audit.json").read_text())["no_manifests"]
+    assert "path" not in _table(tmp_path / "out" / "labels.csv")[0]
+    rows = audit.cleaned()
+    assert len(rows) == 18 - len(audit.suspicious)
+    assert all(row["label"] == str(y[row["index"]]) and "path" not in row for row in rows)
 
 
 def test_with_pcg_everything_is_said_with_its_level():

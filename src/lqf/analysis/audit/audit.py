@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lqf.analysis.analysis import Analysis
-from lqf.analysis.audit import duplicates, informative, labels
+from lqf.analysis.audit import corrected, duplicates, informative, labels
 from lqf.data import Samples
-from lqf.fitting.class_weights import as_they_come
+from lqf.fitting.class_weights import as_they_come, own_weights
 from lqf.utils.notebook import Shown
 from lqf.utils.text import counted, percent
 
@@ -51,6 +51,19 @@ class Audit(Shown):
         """The suspects whose label is not what leave-one-out predicts."""
         return [row for row in self.suspects if row["predicted"] != row["label"]]
 
+    @property
+    def suspicious(self) -> Rows:
+        """The contradicted ones of whose predicted class a model without the sample is sure (`labels.SURE`)."""
+        return [row for row in self.suspects if row["suspicious"]]
+
+    def cleaned(self) -> Rows:
+        """The training samples without the suspicious ones, as rows of a manifest; every class keeps two."""
+        return corrected.cleaned(self.samples, self.suspects)
+
+    def relabelled(self) -> Rows:
+        """All training samples, the suspicious ones with the predicted label; "was" is the label that was given."""
+        return corrected.relabelled(self.samples, self.suspects)
+
     def to_dict(self, most: int = 100) -> dict[str, Any]:
         """As JSON values, the longest tables cut to their first ``most`` rows; the counts are of all."""
         return {
@@ -59,6 +72,9 @@ class Audit(Shown):
             "loo_error": self.loo_error,
             "levels": self.levels,
             "contradicted": len(self.contradicted),
+            "suspicious": len(self.suspicious),
+            "suspicious_from": labels.SURE,
+            "left_out": len(corrected.doubted(self.suspects)),
             "suspects": _shown(self.suspects[:most]),
             "duplicate_pairs": len(self.duplicates),
             "duplicates_with_other_label": sum(r["label"] != r["other_label"] for r in self.duplicates),
@@ -89,7 +105,7 @@ def audit(analysis: Analysis, *, similar: float = duplicates.LEAST) -> Audit:
         information=informative.by_information(model, information.samples()),
         confusions=labels.confused_classes(model, loo),
         classes=model.classes,
-        samples=analysis.images.samples,
+        samples=replace(analysis.images.samples, weights=own_weights(model)),
         loo_error=as_they_come(model, loo).error,
         levels={name: {"level": a.level, "note": a.note} for name, a in answers.items()},
     )

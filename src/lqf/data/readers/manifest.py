@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lqf.data.labels import plain_label
+from lqf.data.readers.audit_table import refuse_audit_table
 from lqf.data.readers.columns import COLUMNS, header, weight_of
 from lqf.data.sources import FileSource
 from lqf.data.table import Label, Table
@@ -112,6 +113,7 @@ def _records(manifest: Path, needed: tuple[str, ...]) -> tuple[list[str], list[t
         raise LQFError(f"the manifest `{manifest}` is not a CSV file: {e}") from e
     if not records:
         raise LQFError(f"the manifest `{manifest}` is empty; expected a header {','.join(COLUMNS)}")
+    refuse_audit_table(manifest, [cell.lower() for cell in records[0][1]])
     return header(f"`{manifest}`", records[0][1], needed), records[1:]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from importlib.resources import files
 from typing import Any
@@ -50,15 +49,18 @@ def scoped_style() -> Any:
     return Markup(re.sub(r"(:root|\bbody)(?= \{)", "&", style))
 
 
+_UNIT = "\u202f%"
+"""With a narrow space that does not break."""
+
+
 def percent(share: float | None, digits: int = 1) -> str:
-    """0.1734 -> "17.3 %", with a narrow space that does not break."""
-    return text.percent(share, digits, unit="\u202f%")
+    """0.1734 -> "17.3 %"."""
+    return text.percent(share, digits, _UNIT)
 
 
 def precise(p: float) -> str:
     """A probability with as many digits as tell it from certainty: 99.2 %, 99.9983 %."""
-    digits = 1 if p < 0.999 or p > 1 - 1e-7 else -math.floor(math.log10(1 - p)) - 1
-    return percent(p, digits)
+    return text.precise(p, _UNIT)
 
 
 def number(x: float | None) -> str:

@@ -183,7 +183,7 @@ def cases() -> str:
     """What influence is."""
     return (
         "Test images with the training images that pushed the prediction to where it is, and those that pushed it "
-        "away: the surest mistakes, then the least sure right answers. “Without it” is the "
+        "away, the strongest first: the surest mistakes, then the least sure right answers. “Without it” is the "
         "probability of the predicted class had that training image not been there."
     )
 
