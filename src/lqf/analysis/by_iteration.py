@@ -59,6 +59,7 @@ class ByIteration:
     @classmethod
     def of(cls, model: FittedModel, problem: TrainingProblem) -> ByIteration:
         """Solve the fitted problem to the tolerance that differences need."""
+        problem.encoder.prepare()
         context, tol = problem.context, TOL[problem.context.dtype]
         refit = Refit(problem, problem.curvature, tol)
         solution = refit.whole(model.delta.to(problem.quadratic.targets))

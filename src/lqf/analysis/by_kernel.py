@@ -17,6 +17,7 @@ from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.kernels.cross import body_cross, head_cross
+from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import exact_kernels
 from lqf.linear.inputs import average_views
 from lqf.linear.targets import encode
@@ -45,15 +46,7 @@ class ByKernel:
             return (
                 cls(model, problem, dual, "") if model.solved else cls(model, problem, dual, FIXED_NETWORK, "estimated")
             )
-        _check_memory(problem)
-        kernels = exact_kernels(
-            problem.quadratic,
-            problem.features,
-            problem.data.groups,
-            budget=available_bytes(problem.context.device) // 4,
-            progress=problem.context.progress,
-        )
-        ridge = kernels.factorise(problem.ridge)
+        ridge = problem.factorised or _factorised(problem)
         r = problem.quadratic.initial_residual(problem.features).double()
         return cls(model, problem, Dual(ridge, mu, r, n_views), FIXED_POINT)
 
@@ -122,6 +115,7 @@ class ByKernel:
         if self.model.head_alone:
             return base, k
         c = problem.model.n_outputs
+        problem.encoder.prepare()
         body = body_cross(problem.quadratic, inputs, progress=problem.context.progress)
         body = average_views(body.view(len(inputs), -1), inputs.n_views).view(len(queries) * c, -1)
         return base, torch.kron(k, torch.eye(c).to(k)) + body
@@ -141,6 +135,20 @@ def own_outputs(model: FittedModel, queries: Queries, problem: TrainingProblem) 
     """f (Q, C) as the model itself gives it."""
     device, rows = problem.context.device, problem.quadratic.inputs.batch_size
     return model.outputs(queries.images, device=device, batch_size=rows).double()
+
+
+def _factorised(problem: TrainingProblem) -> KernelRidge:
+    """By a pass over the training rows with all their gradients."""
+    _check_memory(problem)
+    problem.encoder.prepare()
+    kernels = exact_kernels(
+        problem.quadratic,
+        problem.features,
+        problem.data.groups,
+        budget=available_bytes(problem.context.device) // 4,
+        progress=problem.context.progress,
+    )
+    return kernels.factorise(problem.ridge)
 
 
 def _check_memory(problem: TrainingProblem) -> None:

@@ -78,6 +78,7 @@ class ByKFAC(ByIteration):
     @classmethod
     def of(cls, model: FittedModel, problem: TrainingProblem) -> ByKFAC:
         """Factor the curvature once."""
+        problem.encoder.prepare()
         context, quadratic, settings = problem.context, problem.quadratic, problem.context.settings
         with matmul_precision(fast=True):
             blocks = precondition(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lqf.data import Images, Samples, load_samples, open_images
+from lqf.data import Images, Samples, load_samples, open_known
 from lqf.errors import LQFError
 from lqf.fitting.fitted_model import TrainingTable
 from lqf.fitting.stack import Model
@@ -17,7 +17,8 @@ from lqf.utils.text import counted, listed
 
 
 def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
-    """The images the model was fitted on, in its order, with its labels, weights and groups.
+    """The images the model was fitted on, in its order, with its labels, weights and groups; their contents are checked,
+    and their pixels read when they are needed.
 
     Args:
         fitted: the model.
@@ -32,14 +33,7 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     if train is None and table.source is None:
         raise LQFError("the model was fitted on data in memory, which it does not keep; give them again with train=")
     samples = _as_fitted(_load(train, y, table, progress), table, fitted.classes)
-    images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
-    changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
-    if changed:
-        raise LQFError(
-            f"{counted(len(changed), 'image')} of {samples.name} changed since the model was fitted: "
-            f"{listed(changed)}; restore them, or fit again"
-        )
-    return images
+    return open_known(samples, fitted.trained_on, table.hashes, progress=progress)
 
 
 def _load(train: Any, y: Any, table: TrainingTable, progress: Progress) -> Samples:
