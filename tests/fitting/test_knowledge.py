@@ -1,4 +1,4 @@
-"""What a fit knew: answers from it are those computed again, and it costs no pass; where it is gone, nothing is wrong."""
+"""What a fit knew: answers from it are those computed again, without a pass; where it is gone, nothing is wrong."""
 
 from __future__ import annotations
 

@@ -86,9 +86,7 @@ class HeadFit:
         return replace(cls.with_ridge(encoder, pooling, features, lambda scale: scale), point=point)
 
     @classmethod
-    def known(
-        cls, encoder: Encoder, pooling: str, features: Tensor, point: float, made: KernelRidge | None
-    ) -> HeadFit:
+    def known(cls, encoder: Encoder, pooling: str, features: Tensor, point: float, made: KernelRidge | None) -> HeadFit:
         """With features that were computed before, and the head factorised on them, where that was kept."""
         head = replace(_head(encoder, features, None), made=made)
         return cls(encoder, pooling, features, head, unjudged(point, head.residual), point=point)

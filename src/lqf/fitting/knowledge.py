@@ -127,4 +127,5 @@ def _within(head: HeadFit, tensors: Tensors) -> Known:
     size = sum(t.nbytes for t in tensors.values())
     if size > LIMITS[head.context.settings.keep_for_questions]:
         return NotKept(size)
-    return Knowledge({name: t.detach().cpu() for name, t in tensors.items()})
+    # rows after one another, as a file has them: products round by that, too
+    return Knowledge({name: t.detach().cpu().contiguous() for name, t in tensors.items()})

@@ -17,8 +17,9 @@ from lqf.utils.text import counted, listed
 
 
 def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
-    """The images the model was fitted on, in its order, with its labels, weights and groups; their contents are checked,
-    and their pixels read when they are needed.
+    """The images the model was fitted on, in its order, with its labels, weights and groups.
+
+    Their contents are checked at once, and their pixels read when they are needed.
 
     Args:
         fitted: the model.
