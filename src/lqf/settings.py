@@ -352,6 +352,14 @@ class Settings:
     batch_size: int | None = setting(
         None, "images per batch of a pass; changes memory and time only", group=SOLVING, rule=COUNT_OR_NONE
     )
+    keep_for_questions: str = setting(
+        "auto",
+        "keep with the model what questions about its training images would have to compute again: all, none, or auto: "
+        "up to 256 MB",
+        group=SOLVING,
+        choices=("auto", "all", "none"),
+        later=True,
+    )
     dtype: str = setting(
         "float32", "floating-point type of everything that is reported", choices=("float32", "float64")
     )
@@ -438,7 +446,10 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name not in INCIDENTAL}
 
 
-INCIDENTAL = ("effort", "time_limit", "tol", "max_passes", "batch_size", "precision", "compile", "loo")
+INCIDENTAL = (
+    *("effort", "time_limit", "tol", "max_passes", "batch_size", "precision", "compile", "loo"),
+    "keep_for_questions",
+)
 """Settings that decide how far, how fast or how exactly a fit goes."""
 
 

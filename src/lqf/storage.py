@@ -4,6 +4,7 @@
     weights.safetensors  head, point, delta, leave-one-out outputs, the reduction of a bilinear pooling
     backbone.safetensors the network's weights, where they were moved away from those that its name stands for
     rungs.safetensors    out-of-sample outputs of every model that a climb has tried
+    questions.safetensors  what questions about the training images need (`lqf.fitting.knowledge`); it may be missing
     samples.csv          id, label, weight, group, sha256 of every training sample
     member1, member2, …  the members of a stack, each a folder like this one; there are no weights beside them
 
@@ -33,6 +34,7 @@ from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Model, Stack, TrainingTable
+from lqf.fitting.knowledge import Known, NotKept, StoredKnowledge
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
 from lqf.utils import naming
@@ -45,7 +47,7 @@ VERSION, STACKED = 1, 2
 """Versions of the format: of one model, and of a stack, which older readers do not know."""
 OWN = "module:"
 """Before the class of a network that was given as a Python object."""
-BACKBONE, RUNGS = "backbone.safetensors", "rungs.safetensors"
+BACKBONE, RUNGS, QUESTIONS = "backbone.safetensors", "rungs.safetensors", "questions.safetensors"
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
@@ -163,8 +165,30 @@ def _write_one(model: FittedModel, folder: Path) -> dict[str, Any]:
         "constant": model.constant,
         "stage": model.stage,
         **({} if model.trained_views is None else {"trained_views": model.trained_views}),
+        **_write_knowledge(model, folder),
         "files": names,
     }
+
+
+def _write_knowledge(model: FittedModel, folder: Path) -> dict[str, Any]:
+    """Its size, and its hash where it is kept. Every other file must be there; this one may be deleted."""
+    if model.known is None:
+        return {}
+    tensors = model.known.read(lambda _: None)
+    if tensors is None:
+        return {"questions": {"bytes": model.known.bytes}}
+    save_file({name: t.contiguous() for name, t in tensors.items()}, folder / QUESTIONS)
+    return {"questions": {"bytes": model.known.bytes, "sha256": _sha256(folder / QUESTIONS)}}
+
+
+def _read_knowledge(path: Path, meta: dict[str, Any]) -> Known | None:
+    """Where it is; models of earlier versions have none."""
+    known = meta.get("questions")
+    if known is None:
+        return None
+    if "sha256" not in known:
+        return NotKept(known["bytes"])
+    return StoredKnowledge(path / QUESTIONS, known["sha256"], known["bytes"])
 
 
 def _write_stack(model: Stack, folder: Path) -> dict[str, Any]:
@@ -254,6 +278,7 @@ def _assemble(
         setup=setup,
         tried=_read_tried(path, meta),
         trained_views=meta.get("trained_views"),
+        known=_read_knowledge(path, meta),
     )
 
 

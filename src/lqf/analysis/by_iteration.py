@@ -60,6 +60,7 @@ class ByIteration:
     @classmethod
     def of(cls, model: FittedModel, problem: TrainingProblem) -> ByIteration:
         """Solve the fitted problem to the tolerance that differences need."""
+        problem.encoder.prepare()
         context, tol = problem.context, TOL[problem.context.dtype]
         refit = Refit(problem, problem.curvature, tol)
         solution = refit.whole(model.delta.to(problem.quadratic.targets))
@@ -85,6 +86,17 @@ class ByIteration:
         if c == 1:
             return Answer(every, "solved", f"{note}, leverages by the kernel of all samples")
         return Answer(every, "estimated", f"{note}, {SURROGATE}")
+
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+        """(U, Q) likewise: one solve for every image."""
+        asked, n = self._asked(queries), len(units.ids)
+        p, worst = self.responses.of(asked, asked.sums(weights))
+        left_out = self._estimated(units)
+        by_sample = -(p.view(len(p), n, -1) * left_out.view(n, -1)).sum(-1).T  # (N, Q)
+        note = f"{self.note}; responses solved to {worst:.1e}"
+        if self.problem.model.n_outputs == 1:
+            return Answer(units.add_up(by_sample).cpu(), "solved", f"{note}, leverages by the kernel of all samples")
+        return Answer(units.add_up(by_sample).cpu(), "estimated", f"{note}, {SURROGATE}")
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """Some: by refits without their units. All: the refits by folds of the fit, or the averaged kernel."""

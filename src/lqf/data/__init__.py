@@ -18,6 +18,7 @@ from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
 from lqf.data.shards import gather_images, held, open_shard
 from lqf.data.unlabelled import load_unlabelled
+from lqf.data.unread import open_known
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -35,6 +36,7 @@ __all__ = [
     "load_unlabelled",
     "normalize",
     "open_images",
+    "open_known",
     "open_shard",
     "rows_on",
     "select_images",

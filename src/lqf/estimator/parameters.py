@@ -59,6 +59,7 @@ class Parameters:
         learning_rate: float | None = Settings.learning_rate,
         minibatch: int = Settings.minibatch,
         draws: int | None = Settings.draws,
+        keep_for_questions: str = Settings.keep_for_questions,
         batch_size: int | None = Settings.batch_size,
         dtype: str = Settings.dtype,
         precision: str = Settings.precision,
@@ -105,6 +106,7 @@ class Parameters:
         self.learning_rate = learning_rate
         self.minibatch = minibatch
         self.draws = draws
+        self.keep_for_questions = keep_for_questions
         self.batch_size = batch_size
         self.dtype = dtype
         self.precision = precision

@@ -12,6 +12,7 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.finetuned import Tuned
 from lqf.fitting.fitted_model import FINETUNING, FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.knowledge import Known, of_head, of_problem
 from lqf.fitting.out_of_sample import prior_temperature, temperature
 from lqf.fitting.report import FitReport, choice_of_weight_decay, out_of_sample
 from lqf.fitting.select_ridge import Choice
@@ -46,7 +47,8 @@ def assemble(
     )
     beta = temperature(problem, loo, shown)
     head = v + mean if model.around_w0 else v
-    return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown)
+    known = of_problem(problem)
+    return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown, known)
 
 
 def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
@@ -60,7 +62,7 @@ def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
     report = _report(head, solution, loo, choices=choices, plan=plan, point=None, head_loo_error=error)
     v = solution.delta.view(head.head.residual.shape[1], -1)
     beta = prior_temperature(data) if loo is None else loo.temperature()
-    return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report, shown)
+    return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report, shown, of_head(head))
 
 
 def assemble_finetuned(tuned: Tuned, loo: LeaveOneOut | None, shown: str) -> FittedModel:
@@ -157,6 +159,7 @@ def _fitted(
     beta: float,
     report: FitReport,
     shown: str | None,
+    known: Known | None = None,
 ) -> FittedModel:
     data, settings = head.data, head.context.settings
     trained = data.preprocess.views
@@ -179,4 +182,5 @@ def _fitted(
         report=report if same else replace(report, predict_views=shown),
         settings=settings,
         trained_views=None if same else trained,
+        known=known,
     )

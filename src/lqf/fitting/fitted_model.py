@@ -13,6 +13,7 @@ from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fast import FastLinearization
+from lqf.fitting.knowledge import Known
 from lqf.fitting.report import FitReport
 from lqf.linear import sweep
 from lqf.linear.inputs import Inputs, average_views
@@ -70,6 +71,7 @@ class FittedModel(Shown):
         setup: with which network and images were opened.
         tried: out-of-sample outputs (N, C) of every model that a climb has tried, by name.
         trained_views: of every training image; None: those of predictions.
+        known: what questions about the training images need; None: nothing is known but the model.
     """
 
     backbone: Backbone
@@ -89,6 +91,7 @@ class FittedModel(Shown):
     setup: Setup = field(default_factory=Setup)
     tried: Mapping[str, Tensor] = field(default_factory=dict)
     trained_views: str | None = None
+    known: Known | None = None
 
     def __repr__(self) -> str:
         return f"FittedModel({self.headline})"

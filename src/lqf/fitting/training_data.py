@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lqf.data import Images, Samples, load_samples, open_images
+from lqf.data import Images, Samples, load_samples, open_known
 from lqf.errors import LQFError
 from lqf.fitting.fitted_model import TrainingTable
 from lqf.fitting.stack import Model
@@ -19,6 +19,8 @@ from lqf.utils.text import counted, listed
 
 def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
     """The images the model was fitted on, in its order, with its labels, weights and groups.
+
+    Their contents are checked at once, and their pixels read when they are needed.
 
     Args:
         fitted: the model.
@@ -36,14 +38,7 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
             f"{naming.either('in Python, ', '')}give them again with train=, e.g. model.audit(train=X)"
         )
     samples = _as_fitted(_load(train, y, fitted, progress), table, fitted.classes)
-    images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
-    changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
-    if changed:
-        raise LQFError(
-            f"{counted(len(changed), 'image')} of {samples.name} changed since the model was fitted: "
-            f"{listed(changed)}; restore them, or fit again"
-        )
-    return images
+    return open_known(samples, fitted.trained_on, table.hashes, progress=progress)
 
 
 def _load(train: Any, y: Any, fitted: Model, progress: Progress) -> Samples:
