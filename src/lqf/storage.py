@@ -170,6 +170,12 @@ def _write_one(model: FittedModel, folder: Path) -> dict[str, Any]:
     }
 
 
+def kept_bytes(model: Model) -> int:
+    """Size of what is kept for questions, of all members of a stack."""
+    members = model.members if isinstance(model, Stack) else (model,)
+    return sum(m.known.bytes for m in members if m.known is not None and not isinstance(m.known, NotKept))
+
+
 def _write_knowledge(model: FittedModel, folder: Path) -> dict[str, Any]:
     """Its size, and its hash where it is kept. Every other file must be there; this one may be deleted."""
     if model.known is None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import lqf
 from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, predict, report, summarize
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
-from lqf.cli.options import Parser, add_json, claim_device
+from lqf.cli.options import Parser, add_output, claim_device
 from lqf.errors import Incomplete, LQFError, ProcessLost
 from lqf.runtime.distributed import launched
 from lqf.utils.json_values import dump_json
@@ -33,6 +33,8 @@ class Command(Protocol):
     """What a command's module offers."""
 
     SUMMARY: str
+
+    # a command that has more to say with -v has a function `details(result) -> str`, too
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Declare its arguments."""
@@ -128,20 +130,20 @@ def make_parser(commands: Mapping[str, Command]) -> Parser:
     for name, command in commands.items():
         sub = subparsers.add_parser(name, help=command.SUMMARY, description=_sentence(command.SUMMARY))
         command.add_options(sub)
-        add_json(sub)
+        add_output(sub, more=hasattr(command, "details"))
     return parser
 
 
 def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
     speaks = launched()[0] == 0
-    progress = terminal_progress() if speaks else SILENT
+    progress = terminal_progress() if speaks and not args.quiet else SILENT
     try:
         # whatever a library prints is not part of the result
         with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
             claim_device(args)
             result = command.run(args, progress)
         if speaks:
-            print_json(result) if as_json else _show(command.show(result))
+            print_json(result) if as_json else _show(_text(command, result, args))
     except LQFError as error:
         return _fail(str(error), 2, as_json)
     except Incomplete as part:
@@ -159,6 +161,13 @@ def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
             traceback.print_exc()
         return _fail(_unexpected(error), 1, as_json)
     return 0
+
+
+def _text(command: Command, result: dict[str, Any], args: argparse.Namespace) -> str:
+    """The result for a person, with -v in full."""
+    if not getattr(args, "details", False):
+        return command.show(result)
+    return f"{command.show(result)}\n\n{command.details(result)}"  # type: ignore[attr-defined]
 
 
 def print_json(result: Mapping[str, Any]) -> None:

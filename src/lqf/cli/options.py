@@ -148,8 +148,17 @@ def claim_device(args: argparse.Namespace) -> None:
         limit_gpu(memory, device)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """--json, which every command has."""
+def add_output(parser: argparse.ArgumentParser, more: bool) -> None:
+    """--json and -q, which every command has, and -v of one that has more to say."""
+    if more:
+        parser.add_argument(
+            *("-v", "--verbose"),
+            dest="details",
+            action="store_true",
+            default=False,
+            help="also say how it was solved and chosen",
+        )
+    parser.add_argument("-q", "--quiet", action="store_true", default=False, help="show no progress")
     parser.add_argument("--json", action="store_true", default=False, help="print one JSON object and nothing else")
 
 
