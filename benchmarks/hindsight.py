@@ -21,6 +21,7 @@ from lqf.backbones import load_backbone
 from lqf.backbones.average_pool import find_average_pool
 from lqf.backbones.bilinear_pool import BilinearPool, ChannelMoment, principal_rows
 from lqf.data import Images, Preprocess, load_samples, normalize, open_images
+from lqf.evaluation.ranking import area
 from lqf.linear.model import with_one
 from lqf.linear.targets import encode
 from lqf.runtime.device import resolve_device
@@ -49,12 +50,6 @@ def pooled(maps: list[Tensor], moment: Tensor, channels: int) -> Tensor:
         return torch.cat([pool(x).cpu() for x in maps])
 
 
-def area(scores: Tensor, labels: Tensor) -> float:
-    """Under the receiver's curve: the share of pairs in the right order."""
-    high, low = scores[labels == 1], scores[labels == 0]
-    return float((high[:, None] > low).double().mean())
-
-
 def errors(scores: Tensor, labels: Tensor, threshold: float = 0.0) -> list[float]:
     """Of each class."""
     return [float(((scores > threshold) != bool(c))[labels == c].double().mean()) for c in (0, 1)]
@@ -67,7 +62,7 @@ def judged(scores: Tensor, labels: Tensor) -> dict[str, Any]:
     return {
         "error": float(((scores > 0) != (labels == 1)).double().mean()),
         "error of each class": errors(scores, labels),
-        "area under the curve": area(scores, labels),
+        "area under the curve": area(*(scores[labels == c].cpu().numpy() for c in (0, 1))),
         "best threshold": best,
         "error there": float(wrong.min()),
         "error of each class there": errors(scores, labels, best),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fits import CPU, convnet
+from fits import CPU, convnet, kind
 from lqf.backbones import Backbone, load_backbone
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.evaluation.leave_one_out import LeaveOneOut
@@ -46,7 +46,7 @@ def training(
 ) -> TrainingSet:
     """In one view, unless the settings say otherwise."""
     context = Context(Settings(**{"dtype": "float64", "views": "none", **settings}), CPU, world, progress)
-    samples = load_samples(x, y, sample_weight=sample_weight, groups=groups)
+    samples = load_samples(x, y, sample_weight=sample_weight, groups=groups, tensors=kind(x))
     return TrainingSet.of(open_images(samples, CROPPED), CROPPED, context)
 
 

@@ -99,7 +99,9 @@ def photos(folder: Path, per_class: int = 4, *, seed: int = 0, classes: tuple[st
 
 def classifier(**params: Any) -> LQFClassifier:
     """A dense fit in float64 of the small network, by default."""
-    params = {"backbone": network(), "solver": "dense", "device": "cpu", "dtype": "float64", **params}
+    if "backbone" not in params:
+        params = {"backbone": network(), "tensors": "normalized", **params}
+    params = {"solver": "dense", "device": "cpu", "dtype": "float64", **params}
     return LQFClassifier(**params)
 
 
@@ -120,7 +122,7 @@ def outline(
 def reopened(model: LQFClassifier, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> TrainingProblem:
     """The training problem that a fitted model solves, on its data."""
     fitted = model.fitted_
-    samples = load_samples(x, y, sample_weight=sample_weight, groups=groups)
+    samples = load_samples(x, y, sample_weight=sample_weight, groups=groups, tensors=fitted.setup.tensors)
     return reopen(fitted, open_images(samples, fitted.preprocess), Context(fitted.settings, CPU))
 
 
@@ -140,5 +142,10 @@ def brute_outputs(problem: QuadraticProblem, delta: Tensor, x: Tensor) -> Tensor
 
 
 def opened(x: np.ndarray, y: np.ndarray, preprocess: Preprocess) -> Any:
-    """Images of arrays."""
-    return open_images(load_samples(x, y), preprocess)
+    """Images of arrays: pictures, or normalised tensors."""
+    return open_images(load_samples(x, y, tensors=kind(x)), preprocess)
+
+
+def kind(x: np.ndarray | str) -> str:
+    """What arrays of `data` and of `pictures` are, and folders."""
+    return "normalized" if isinstance(x, np.ndarray) and x.dtype.kind == "f" else "pictures"

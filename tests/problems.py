@@ -24,7 +24,7 @@ from lqf.solvers.solution import Solution
 
 def inputs_of(x: Tensor, labels: Tensor, *, batch_size: int = 3, dtype: torch.dtype = torch.float64) -> Inputs:
     """Tensors as rows of a problem."""
-    samples = load_samples(x.numpy(), labels.numpy())
+    samples = load_samples(x.numpy(), labels.numpy(), tensors="normalized")
     pictures = open_images(samples, Preprocess())
     return Inputs(pictures, Preprocess(), device=torch.device("cpu"), dtype=dtype, batch_size=batch_size)
 

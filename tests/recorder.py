@@ -24,6 +24,9 @@ class Recorder:
     def say(self, sentence: str) -> None:
         self.said.append(sentence)
 
+    def note(self, sentence: str) -> None:
+        self.said.append(sentence)
+
     @contextmanager
     def rung(self, name: str, seconds: float, rest: float) -> Iterator[None]:
         self.rungs.append((name, seconds, rest))

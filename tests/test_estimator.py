@@ -136,7 +136,7 @@ def test_scores_of_opened_images_are_all_of_it_in_one_pass() -> None:
     for n_classes in (2, 3):
         x, y = data(18, n_classes)
         model = classifier(solver="head").fit(x, y)
-        index, scores, p = model.scores(model.open(load_samples(NEW)))
+        index, scores, p = model.scores(model.open(load_samples(NEW, tensors="normalized")))
         assert scores.shape == p.shape == (8, n_classes)
         np.testing.assert_array_equal(model.classes_[index], model.predict(NEW))
         np.testing.assert_array_equal(scores.argmax(1), index)
@@ -171,7 +171,7 @@ def test_the_users_network_and_random_numbers_are_left_alone() -> None:
     net = network().float().train()
     before = {k: v.clone() for k, v in net.state_dict().items()}
     state = torch.get_rng_state()
-    classifier(backbone=net, **FIXED).fit(X, Y).predict(NEW)
+    classifier(backbone=net, tensors="normalized", **FIXED).fit(X, Y).predict(NEW)
     assert net.training
     assert all(torch.equal(v, before[k]) and v.dtype == torch.float32 for k, v in net.state_dict().items())
     assert all(p.requires_grad for p in net.parameters())
@@ -183,7 +183,7 @@ def test_the_users_network_and_random_numbers_are_left_alone() -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "solver": ({"solver": "newton"}, "solver is 'newton'; choose one of auto, head, dense"),
     "weight decay": ({"weight_decay": -1}, "weight_decay is -1; give `auto` or a positive number"),
-    "views of tensors": ({"views": "flip"}, "views 'flip' need uint8 images"),
+    "views of tensors": ({"views": "flip"}, "views 'flip' need pictures"),
     "views": ({"views": "seven"}, "views is 'seven'; choose auto, none, flip, five, ten, resized, or crops8"),
     "size": ({"size": 0}, "size is 0; give a number of pixels"),
     "device": ({"device": "abacus"}, "no device `abacus`"),
@@ -192,7 +192,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no linear layer": ({"backbone": nn.Sequential(nn.Flatten(), nn.Tanh())}, "has no nn.Linear to take off"),
     "no body": ({"backbone": nn.Linear(12, 2).double()}, "no weights below its head"),
     "augmentation": ({"augment": "crop"}, "needs solver `sgd` or `adam`"),
-    "augmented tensors": ({"augment": "crop", "solver": "sgd"}, "give uint8 images"),
+    "augmented tensors": ({"augment": "crop", "solver": "sgd"}, "give pictures"),
     "learning rate": ({"solver": "sgd", "learning_rate": 1e9}, "sgd diverged with learning rate"),
 }
 
@@ -202,7 +202,7 @@ def test_a_bad_setting_is_a_sentence(name: str) -> None:
     params, words = BAD[name]
     x = X.reshape(18, 12) if name == "no body" else X
     with pytest.raises(LQFError) as error:
-        classifier(**params).fit(x, Y)
+        classifier(**{"tensors": "normalized", **params}).fit(x, Y)
     assert words in str(error.value)
 
 

@@ -26,6 +26,8 @@ OPTIONAL = (
     "typer",
     "elpv_dataset",
     "pandas",
+    "pyarrow",
+    "pillow_heif",
     "triton",
 )
 PICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -27,6 +27,18 @@ WRONG: dict[str, list[Any]] = {
     "draws": [0, -2, 2.5, "all"],
     "batch_size": [0, -16, 1.5],
     "seed": [1.5, None, "a"],
+    "class_weight": [
+        "balance",
+        2,
+        True,
+        ["a"],
+        {"a": 0},
+        {"a": -1.0},
+        {"a": NAN},
+        {"a": "2"},
+        {"a": None},
+        {"a": True},
+    ],
 }
 
 
@@ -59,6 +71,15 @@ def test_settings_are_json_also_from_numpy() -> None:
     back = Settings(**json.loads(json.dumps(settings.to_dict())))
     assert back == Settings(alpha=2.0, seed=3, epochs=4, draws=None)
     assert Settings().to_dict() == asdict(Settings())
+
+
+def test_class_weights_are_json_by_the_names_of_the_classes() -> None:
+    settings = Settings(class_weight={1: np.float32(2), np.int64(7): 3, 8.0: 1.5, "07": 1, False: 0.5, "e\u0301": 4})
+    expected = {"1": 2.0, "7": 3.0, "8": 1.5, "07": 1.0, "False": 0.5, "é": 4.0}
+    assert settings.class_weight == expected
+    assert Settings(**json.loads(json.dumps(settings.to_dict()))) == settings
+    with pytest.raises(LQFError, match=r"^class_weight is \{1: 2, '1': 3\}; it names a class twice"):
+        Settings(class_weight={1: 2, "1": 3})
 
 
 @pytest.mark.parametrize("value", [0, -0.1, 1.01, NAN, "0.5", None, True])

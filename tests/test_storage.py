@@ -31,13 +31,13 @@ from token_networks import SIDE, VIT, images, timm_model, transformer
 
 X, Y = data(15)
 NEW = data(7, seed=3)[0]
-FILES = {"model.json", "weights.safetensors", "samples.csv"}
+FILES = {"model.json", "weights.safetensors", "samples.csv", "questions.safetensors"}
 
 
 @pytest.fixture(scope="module")
 def model() -> LQFClassifier:
     weights = np.linspace(0.1, 2, 15)
-    return classifier(backbone=network(), **FIXED).fit(X, Y, weights, groups=[f'g{i // 2}, \n"é' for i in range(15)])
+    return classifier(**FIXED).fit(X, Y, weights, groups=[f'g{i // 2}, \n"é' for i in range(15)])
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ def test_damage_is_found(run: Path, name: str) -> None:
 def test_another_network_is_refused(run: Path) -> None:
     with pytest.raises(LQFError, match="has other weights than the saved model"):
         load(run, network(seed=1))
-    with pytest.raises(LQFError, match=r"network of your own .*; give it again with backbone="):
+    with pytest.raises(LQFError, match=r"network of your own .*; give it again: .*backbone=network"):
         LQFClassifier.load(run)
 
 

@@ -20,6 +20,7 @@ from lqf.settings import Setup
 from refitted_stacks import NEW, N, X, fitted_members, stack_of
 
 FILES = {"model.json", "weights.safetensors", "samples.csv", "rungs.safetensors", "member1", "member2", "member3"}
+ONE = {"model.json", "weights.safetensors", "samples.csv"}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_predictions_are_the_same_bit_for_bit(model: LQFClassifier, run: Path) -
         np.testing.assert_array_equal(getattr(loaded, name)(NEW), getattr(model, name)(NEW))
     assert loaded.report_ == model.report_
     assert {p.name for p in run.iterdir()} == FILES
-    assert {p.name for p in (run / "member2").iterdir()} == {"model.json", "weights.safetensors", "samples.csv"}
+    assert {p.name for p in (run / "member2").iterdir()} == {*ONE, "questions.safetensors"}
 
 
 def test_all_that_a_stack_is_comes_back(model: LQFClassifier, run: Path) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dense import jacobian, ridge_regression
+from fits import kind
 from lqf import LQFClassifier
 from lqf.backbones import Backbone
 from lqf.data import load_samples, normalize, open_images
@@ -126,7 +127,7 @@ class TwoKinds:
 
     def _inputs(self, x: np.ndarray) -> Tensor:
         preprocess: Any = self.model.fitted_.preprocess
-        images = open_images(load_samples(x), preprocess)
+        images = open_images(load_samples(x, tensors=kind(x)), preprocess)
         views = [normalize(images.batch(range(len(x)), v), preprocess, torch.float64) for v in range(self._views)]
         return torch.stack(views, 1).flatten(0, 1)
 

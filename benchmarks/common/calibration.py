@@ -10,7 +10,7 @@ from torch import Tensor
 
 from common.tasks import mean
 from lqf.evaluation.calibration import calibrate, fit_temperature, log_loss, probabilities
-from lqf.evaluation.metrics import calibration_error, reliability
+from lqf.evaluation.reliability import calibration_error, reliability
 
 WAYS: dict[str, Callable[[Tensor, Tensor], float]] = {
     "best fit": lambda f, y: fit_temperature(f, y)[0],

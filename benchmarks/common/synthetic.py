@@ -50,7 +50,7 @@ def opened(n: int, classes: int, preprocess: Preprocess, seed: int = 0) -> Image
 def repeated(n: int, classes: int, preprocess: Preprocess, block: int = 256) -> Images:
     """``n`` images in memory without making as many: a block of pictures, again and again."""
     x, _ = pictures(min(n, block), classes, preprocess.stored)
-    samples = load_samples(torch.zeros(n, 1), np.arange(n) % classes)
+    samples = load_samples(torch.zeros(n, 1), np.arange(n) % classes, tensors="normalized")
     store = np.resize(x.transpose(0, 3, 1, 2), (n, 3, preprocess.stored, preprocess.stored))
     return PixelImages(samples, preprocess, ("",) * n, (), 1, store)
 

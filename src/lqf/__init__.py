@@ -1,23 +1,41 @@
-"""Linear Quadratic Fine-Tuning: fine-tune a pretrained network by solving one convex quadratic problem exactly."""
+"""Linear Quadratic Fine-Tuning: fine-tune a pretrained network by solving one convex quadratic problem exactly.
+
+Example:
+    >>> model = lqf.LQFClassifier().fit("photos/train")  # doctest: +SKIP
+    >>> model.save("run")  # doctest: +SKIP
+    >>> lqf.load("run").predict("new.jpg")  # doctest: +SKIP
+"""
 
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lqf.errors import LQFError
+from lqf.errors import LQFError, NotFitted
 
 if TYPE_CHECKING:
-    from lqf.estimator import LQFClassifier
+    from lqf.estimator import LQFClassifier, load
+    from lqf.reports.explanations import Explanations
 
 __version__ = "0.1.0"
 
-__all__ = ["LQFClassifier", "LQFError", "__version__"]
+_LATER = {
+    "LQFClassifier": "lqf.estimator",
+    "load": "lqf.estimator",
+    "Explanations": "lqf.reports.explanations",
+}
+"""Public names whose modules import torch, for which `lqf --help` need not wait."""
+
+__all__ = ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """`LQFClassifier` and the submodules, when first asked for: `lqf --help` need not wait for torch."""
-    if name == "LQFClassifier":
-        return import_module("lqf.estimator").LQFClassifier
+    """The public names and the submodules, when first asked for."""
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     if not name.startswith("_") and find_spec(f"lqf.{name}"):
         return import_module(f"lqf.{name}")
     raise AttributeError(f"module `lqf` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,5 +1,7 @@
 """Errors meant to be read by a person: the message is a sentence, which the command line prints without a traceback."""
 
+import sys
+from functools import cache
 from typing import Any
 
 
@@ -20,6 +22,21 @@ class MissingDependency(LQFError, ImportError):
         command = command or f"pip install {package}"
         super().__init__(f"{package} is needed for {purpose} and is not installed: run `{command}`.")
         self.package = package
+
+
+class NotFitted(LQFError):
+    """A model was asked for something before there was one; to scikit-learn, where it is in use, a `NotFittedError`."""
+
+
+def not_fitted(sentence: str) -> NotFitted:
+    """The error to raise; scikit-learn need not be installed, and who waits for its error has imported it."""
+    known = sys.modules.get("sklearn.exceptions")
+    return NotFitted(sentence) if known is None else _to_scikit_learn(known.NotFittedError)(sentence)
+
+
+@cache
+def _to_scikit_learn(theirs: type) -> type[NotFitted]:
+    return type("NotFitted", (NotFitted, theirs), {"__doc__": NotFitted.__doc__, "__module__": __name__})
 
 
 class Incomplete(Exception):

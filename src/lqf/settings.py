@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, asdict, dataclass, field, fields
 from numbers import Integral, Real
 from textwrap import fill
 from typing import Any
 
 from lqf.errors import LQFError
-from lqf.utils.text import seconds_of
+from lqf.utils import naming
+from lqf.utils.text import clean, seconds_of
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ def view_count(name: str) -> int:
     if number and int(number[1]) >= 3:
         return int(number[1])
     if name not in NAMED_VIEWS:
-        raise LQFError(f"views is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
+        raise LQFError(
+            f"{naming.name('views')} is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)"
+        )
     return NAMED_VIEWS[name]
 
 
@@ -62,8 +65,9 @@ def check_shown(views: str, shown: str) -> None:
     """LQFError where a prediction would average over views that are not the first of those trained on."""
     if shown in NAMED_VIEWS and not begins_with(views, shown):
         raise LQFError(
-            f"predict_views {shown!r} averages over the centre of an image and its mirror image, with which views "
-            f"{views!r} do not begin; choose views flip, resized or crops8, or predict_views none or same"
+            f"{naming.name('predict_views')} {shown!r} averages over the centre of an image and its mirror "
+            f"image, with which views {views!r} do not begin; choose views flip, resized or crops8, "
+            "or predict_views none or same"
         )
 
 
@@ -74,6 +78,25 @@ def _are_views(value: Any) -> bool:
         return False
 
 
+def _are_class_weights(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_positive(weight) for weight in value.values())
+    return value is None or (isinstance(value, str) and value == "balanced")
+
+
+def _by_name(weights: Mapping[Any, Any]) -> dict[str, float]:
+    """Class weights as JSON has them: the class 1 is the class `1`, also where numpy or pandas made it 1.0."""
+
+    def name(key: Any) -> str:
+        is_number = isinstance(key, Real) and not isinstance(key, bool)
+        return str(int(key)) if is_number and float(key).is_integer() else clean(str(key))
+
+    found = {name(key): float(weight) for key, weight in weights.items()}
+    if len(found) < len(weights):
+        raise LQFError(f"class_weight is {dict(weights)!r}; it names a class twice, name each once")
+    return found
+
+
 POSITIVE = Rule(_is_positive, "it must be a positive number")
 POSITIVE_OR_NONE = Rule(lambda v: v is None or _is_positive(v), "it must be a positive number, or None")
 DECAY = Rule(lambda v: _is_positive(v) or (isinstance(v, str) and v == "auto"), "give `auto` or a positive number")
@@ -81,10 +104,14 @@ COUNT = Rule(_is_count, "it must be a whole number, 1 or more")
 COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None")
 NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")
 TIME = Rule(lambda v: v is None or _is_positive(v), "give a time like 90, 20s, 10m or 1h30m")
+VERBOSE = Rule(lambda v: isinstance(v, Integral) and int(v) >= 0, "it must be 0 (silent) or 1")
 WHOLE = Rule(_is_whole, "it must be a whole number")
 SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 and at most 1")
 ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
 VIEWS = Rule(_are_views, f"choose auto, {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
+CLASS_WEIGHTS = Rule(
+    _are_class_weights, 'give `balanced`, or positive weights of classes by name, like {"crack": 3, "ok": 1}'
+)
 SWITCH = Rule(lambda v: isinstance(v, bool), "it must be True or False")
 
 
@@ -113,6 +140,8 @@ def setting(
     return field(default=default, metadata=known)
 
 
+PICTURES, NORMALIZED = "pictures", "normalized"
+"""What floating-point arrays and tensors hold: pixels, or a network's inputs."""
 EFFORT, IMAGES, PROBLEM, SOLVING = "effort", "images", "network and problem", "solving"
 """Groups of options."""
 
@@ -148,8 +177,25 @@ class Setup:
         rule=ONE_OR_MORE,
         metavar="RATIO",
     )
+    tensors: str = setting(
+        PICTURES,
+        "floating-point arrays and tensors hold `pictures`, with pixels of 0 to 1 or of 0 to 255, or what is "
+        "`normalized` for the network already and goes in unchanged",
+        choices=(PICTURES, NORMALIZED),
+    )
     device: str = setting("auto", "auto (a GPU if there is one), cpu, cuda, cuda:1, …", group=SOLVING, metavar="NAME")
-    strict: bool = setting(False, "refuse images that cannot be read, instead of skipping them", group=IMAGES)
+    verbose: int = setting(
+        1,
+        "0: silent; 1: show progress in terminals and notebooks, and a line now and then elsewhere, unless the work is "
+        "done in a moment",
+        rule=VERBOSE,
+    )
+    strict: bool = setting(
+        False,
+        "refuse what is otherwise left out with a warning: damaged images, images outside a class folder, empty class "
+        "folders, unknown classes of a test set; and classes with one image",
+        group=IMAGES,
+    )
     limit_per_class: int | None = setting(
         None, "use at most so many images of every class, chosen by the seed", group=IMAGES, metavar="K"
     )
@@ -224,6 +270,24 @@ class Settings:
     body_weight_decay: float | str = setting(
         "auto", "the same of all other weights", group=PROBLEM, rule=DECAY, metavar="λ"
     )
+    class_weight: str | dict[str, float] | None = setting(
+        None,
+        "weights of the classes, by which those of their images are multiplied: balanced (every class counts alike, "
+        "however few images it has), or crack=3,ok=1 (in Python a dict), 1 for those that are not named; default: none",
+        group=PROBLEM,
+        rule=CLASS_WEIGHTS,
+        metavar="W",
+        later=True,
+    )
+    choose_by: str = setting(
+        "images",
+        "what counts alike in all that is chosen out of sample (weight decay, pooling, views, models, shares in a "
+        "stack, temperature): images, by their weights, or classes, however few images they have; the objective "
+        "stays as it is",
+        group=PROBLEM,
+        choices=("images", "classes"),
+        later=True,
+    )
     strengths: str = setting(
         "auto",
         "weight decay of the network: one for each of its stages, by nested folds (`stages`), or one for all (`one`); "
@@ -288,6 +352,14 @@ class Settings:
     batch_size: int | None = setting(
         None, "images per batch of a pass; changes memory and time only", group=SOLVING, rule=COUNT_OR_NONE
     )
+    keep_for_questions: str = setting(
+        "auto",
+        "keep with the model what questions about its training images would have to compute again: all, none, or auto: "
+        "up to 256 MB",
+        group=SOLVING,
+        choices=("auto", "all", "none"),
+        later=True,
+    )
     dtype: str = setting(
         "float32", "floating-point type of everything that is reported", choices=("float32", "float64")
     )
@@ -313,27 +385,29 @@ class Settings:
             if hasattr(value, "item"):  # a search over settings gives numpy's numbers, which JSON lacks
                 object.__setattr__(self, f.name, value.item())
             _check(f, getattr(self, f.name))
+        if isinstance(self.class_weight, Mapping):
+            object.__setattr__(self, "class_weight", _by_name(self.class_weight))
         if self.augment != "none" and self.solver not in ("sgd", "adam"):
             raise LQFError(
-                f"augment {self.augment!r} draws new images in every epoch and needs solver `sgd` or `adam`; "
-                "the other solvers take a fixed set of `views`"
+                f"{naming.name('augment')} {self.augment!r} draws new images in every epoch and needs "
+                "solver `sgd` or `adam`; the other solvers take a fixed set of `views`"
             )
         if self.pooling == "both" and self.linearize_reduction:
             raise LQFError(
-                "linearize_reduction lets the channels of bilinear pooling change, and pooling `both` leaves them as "
-                "they are; use pooling `bilinear`"
+                f"{naming.name('linearize_reduction')} lets the channels of bilinear pooling change, and "
+                "pooling `both` leaves them as they are; use pooling `bilinear`"
             )
         if self.views != "auto":
             check_shown(self.views, self.predict_views)
         if not self.climbs and (self.effort != "auto" or self.time_limit is not None):
             raise LQFError(
-                "effort and time_limit say how far to climb from model to model, and these settings name one model "
-                f"({self._named()}); leave out the one or the other"
+                f"{naming.name('effort')} and {naming.name('time_limit')} say how far to climb from model to "
+                f"model, and these settings name one model ({self._named()}); leave out the one or the other"
             )
         if self.moves and self.solver == "head":
             raise LQFError(
-                "relinearize and finetune_first move the network, and solver `head` leaves it as it is; "
-                "use `auto`, `dense` or `pcg`"
+                f"{naming.name('relinearize')} and {naming.name('finetune_first')} move the network, and "
+                "solver `head` leaves it as it is; use `auto`, `dense` or `pcg`"
             )
 
     @property
@@ -349,7 +423,7 @@ class Settings:
     def _named(self) -> str:
         default = {f.name: f.default for f in fields(self)}
         names = ("solver", "relinearize", "finetune_first", "form")
-        return ", ".join(f"{n}={getattr(self, n)!r}" for n in names if getattr(self, n) != default[n])
+        return ", ".join(naming.given(n, getattr(self, n)) for n in names if getattr(self, n) != default[n])
 
     @property
     def moves(self) -> bool:
@@ -372,16 +446,19 @@ class Settings:
         return {name: value for name, value in asdict(self).items() if name not in INCIDENTAL}
 
 
-INCIDENTAL = ("effort", "time_limit", "tol", "max_passes", "batch_size", "precision", "compile", "loo")
+INCIDENTAL = (
+    *("effort", "time_limit", "tol", "max_passes", "batch_size", "precision", "compile", "loo"),
+    "keep_for_questions",
+)
 """Settings that decide how far, how fast or how exactly a fit goes."""
 
 
 def _check(f: Field[Any], value: Any) -> None:
     choices, rule = f.metadata["choices"], f.metadata["rule"]
     if choices and value not in choices:
-        raise LQFError(f"{f.name} is {value!r}; choose one of {', '.join(choices)}")
+        raise LQFError(f"{naming.name(f.name)} is {value!r}; choose one of {', '.join(choices)}")
     if rule is not None and not rule.allows(value):
-        raise LQFError(f"{f.name} is {value!r}; {rule.sentence}")
+        raise LQFError(f"{naming.name(f.name)} is {value!r}; {rule.sentence}")
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@
     weights.safetensors  head, point, delta, leave-one-out outputs, the reduction of a bilinear pooling
     backbone.safetensors the network's weights, where they were moved away from those that its name stands for
     rungs.safetensors    out-of-sample outputs of every model that a climb has tried
+    questions.safetensors  what questions about the training images need (`lqf.fitting.knowledge`); it may be missing
     samples.csv          id, label, weight, group, sha256 of every training sample
     member1, member2, …  the members of a stack, each a folder like this one; there are no weights beside them
 
@@ -33,8 +34,10 @@ from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Model, Stack, TrainingTable
+from lqf.fitting.knowledge import Known, NotKept, StoredKnowledge
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
+from lqf.utils import naming
 from lqf.utils.files import atomic_folder, has_format
 from lqf.utils.json_values import dump_json, json_values
 
@@ -42,7 +45,9 @@ T = TypeVar("T")
 FORMAT = "lqf-model"
 VERSION, STACKED = 1, 2
 """Versions of the format: of one model, and of a stack, which older readers do not know."""
-BACKBONE, RUNGS = "backbone.safetensors", "rungs.safetensors"
+OWN = "module:"
+"""Before the class of a network that was given as a Python object."""
+BACKBONE, RUNGS, QUESTIONS = "backbone.safetensors", "rungs.safetensors", "questions.safetensors"
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
@@ -53,14 +58,34 @@ def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
         _write(model, temporary)
 
 
+def about_loading(model: Model, path: str | Path) -> str | None:
+    """What its user has to know about a saved model: how it is loaded, where its network cannot be saved."""
+    spec = model.backbone.spec
+    if not spec["name"].startswith(OWN):
+        return None
+    return f"{_on_own_network(path, spec)}, which is not saved with it; load it with {_to_load(path)}"
+
+
+def _on_own_network(path: str | Path, spec: Mapping[str, Any]) -> str:
+    return f"`{path}` stands on a network of your own ({spec['name'].removeprefix(OWN)})"
+
+
+def _to_load(path: str | Path) -> str:
+    return f"LQFClassifier.load({str(path)!r}, backbone=network)"
+
+
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something, before any work is done."""
     if not path.exists():
         return
     if not overwrite:
-        raise LQFError(f"`{path}` exists; choose another output folder, or give --overwrite to replace it")
+        raise LQFError(
+            f"`{path}` exists; choose another output folder, or give {naming.given('overwrite')} to replace it"
+        )
     if not has_format(path / "model.json", FORMAT) and not (path.is_dir() and not any(path.iterdir())):
-        raise LQFError(f"`{path}` exists and is not a fitted model; it is not replaced even with --overwrite")
+        raise LQFError(
+            f"`{path}` exists and is not a fitted model; it is not replaced even with {naming.given('overwrite')}"
+        )
 
 
 def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | Path | None = None) -> Model:
@@ -71,18 +96,22 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
         backbone: the network itself, where it was a Python object that cannot be named.
         weights: the backbone's weights file, where it has moved.
     """
-    path = Path(path)
+    return _load(Path(path), backbone, weights, Path(path))
+
+
+def _load(path: Path, backbone: nn.Module | None, weights: str | Path | None, whole: Path) -> Model:
+    """The model in ``path``, which is the folder ``whole`` itself or a member's inside it."""
     meta = _read_json(path)
     for name, digest in meta["files"].items():
         if not (path / name).is_file() or _sha256(path / name) != digest:
             raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
     try:
         if meta["version"] == STACKED:
-            return _load_stack(path, meta, backbone, weights)
+            return _load_stack(path, meta, backbone, weights, whole)
         # copies begin where processors like numbers to begin, as computed ones do; products round by that, too
         tensors = {name: value.clone() for name, value in load_file(path / "weights.safetensors").items()}
         state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
-        rebuilt = _rebuilt(path, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
+        rebuilt = _rebuilt(whole, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
         return _assemble(path, meta, tensors, rebuilt, _read_setup(meta, backbone, weights))
     except (KeyError, TypeError, SafetensorError) as error:
         raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
@@ -102,6 +131,7 @@ def _write(model: Model, folder: Path) -> None:
         **own,
         "beta": model.beta,
         "train": model.train.source,
+        **({} if model.train.shape is None else {"shape": list(model.train.shape)}),
         "loo": None if model.loo is None else {"level": model.loo.level, "note": model.loo.note},
         "tried": list(model.tried),
         "settings": {**model.setup.to_dict(), **model.settings.to_dict()},
@@ -135,8 +165,30 @@ def _write_one(model: FittedModel, folder: Path) -> dict[str, Any]:
         "constant": model.constant,
         "stage": model.stage,
         **({} if model.trained_views is None else {"trained_views": model.trained_views}),
+        **_write_knowledge(model, folder),
         "files": names,
     }
+
+
+def _write_knowledge(model: FittedModel, folder: Path) -> dict[str, Any]:
+    """Its size, and its hash where it is kept. Every other file must be there; this one may be deleted."""
+    if model.known is None:
+        return {}
+    tensors = model.known.read(lambda _: None)
+    if tensors is None:
+        return {"questions": {"bytes": model.known.bytes}}
+    save_file({name: t.contiguous() for name, t in tensors.items()}, folder / QUESTIONS)
+    return {"questions": {"bytes": model.known.bytes, "sha256": _sha256(folder / QUESTIONS)}}
+
+
+def _read_knowledge(path: Path, meta: dict[str, Any]) -> Known | None:
+    """Where it is; models of earlier versions have none."""
+    known = meta.get("questions")
+    if known is None:
+        return None
+    if "sha256" not in known:
+        return NotKept(known["bytes"])
+    return StoredKnowledge(path / QUESTIONS, known["sha256"], known["bytes"])
 
 
 def _write_stack(model: Stack, folder: Path) -> dict[str, Any]:
@@ -193,8 +245,9 @@ def _rebuilt(
     reduction: torch.Tensor | None,
     state: dict[str, torch.Tensor] | None,
 ) -> Backbone:
-    if module is None and spec["name"].startswith("module:"):
-        raise LQFError(f"`{path}` stands on a network of your own ({spec['name'][7:]}); give it again with backbone=")
+    if module is None and spec["name"].startswith(OWN):
+        in_python = "in Python, " if naming.on_command_line() else ""
+        raise LQFError(f"{_on_own_network(path, spec)}; {in_python}give it again: {_to_load(path)}")
     return rebuild_backbone(spec, module=module, weights=weights, reduction=reduction, state=state)
 
 
@@ -206,7 +259,7 @@ def _assemble(
     setup: Setup,
 ) -> FittedModel:
     classes = tuple(meta["classes"])
-    train = _read_samples(path / "samples.csv", classes, meta["train"])
+    train = _read_samples(path / "samples.csv", classes, meta)
     return FittedModel(
         backbone=backbone,
         preprocess=Preprocess.from_dict(meta["preprocess"]),
@@ -225,12 +278,15 @@ def _assemble(
         setup=setup,
         tried=_read_tried(path, meta),
         trained_views=meta.get("trained_views"),
+        known=_read_knowledge(path, meta),
     )
 
 
-def _load_stack(path: Path, meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None) -> Stack:
-    members = [load(path / m["folder"], backbone=backbone, weights=weights) for m in meta["members"]]
-    train = _read_samples(path / "samples.csv", tuple(meta["classes"]), meta["train"])
+def _load_stack(
+    path: Path, meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None, whole: Path
+) -> Stack:
+    members = [_load(path / m["folder"], backbone, weights, whole) for m in meta["members"]]
+    train = _read_samples(path / "samples.csv", tuple(meta["classes"]), meta)
     tensors = load_file(path / "weights.safetensors") if meta["loo"] is not None else {}
     return Stack(
         members=tuple(m for m in members if isinstance(m, FittedModel)),
@@ -257,7 +313,9 @@ def _read_loo(meta: dict[str, Any], tensors: Mapping[str, torch.Tensor], train: 
     if meta["loo"] is None:
         return None
     labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
-    return LeaveOneOut(tensors["loo"], meta["loo"]["level"], meta["loo"]["note"], labels=labels, weights=w)
+    by = _fields(Settings, meta["settings"]).choose_by
+    level, note = meta["loo"]["level"], meta["loo"]["note"]
+    return LeaveOneOut(tensors["loo"], level, note, labels=labels, weights=w, choose_by=by)
 
 
 def _read_tried(path: Path, meta: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -272,7 +330,7 @@ def _fields(of: type[T], values: Mapping[str, Any]) -> T:
     return of(**{f.name: values[f.name] for f in fields(of) if f.name in values})  # type: ignore[arg-type]
 
 
-def _read_samples(path: Path, classes: tuple[str, ...], source: str | None) -> TrainingTable:
+def _read_samples(path: Path, classes: tuple[str, ...], meta: Mapping[str, Any]) -> TrainingTable:
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     number = {c: i for i, c in enumerate(classes)}
@@ -283,7 +341,8 @@ def _read_samples(path: Path, classes: tuple[str, ...], source: str | None) -> T
         np.array([float(r["weight"]) for r in rows]),
         groups if any(groups) else None,
         tuple(r["sha256"] for r in rows),
-        source,
+        meta["train"],
+        tuple(meta["shape"]) if "shape" in meta else None,
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from closeness import relative
 from dense import ridge_regression
 from finetuned_models import tuned_model
-from fits import CPU, classifier, convnet, pictures
+from fits import CPU, classifier, convnet, kind, pictures
 from lqf import LQFClassifier
 from lqf.analysis.method import FIXED_NETWORK
 from lqf.data import load_samples, open_images
@@ -41,7 +41,7 @@ class Case:
 
     def _features(self, x: np.ndarray, preprocess: object) -> Tensor:
         """Averaged over views, of which the training images have one."""
-        images = open_images(load_samples(x), preprocess)  # type: ignore[arg-type]
+        images = open_images(load_samples(x, tensors=kind(x)), preprocess)  # type: ignore[arg-type]
         return self.fitted.features(images, device=CPU, batch_size=5)
 
     def refit(self, z: Tensor, factors: Tensor | None = None, labels: Tensor | None = None) -> Tensor:

@@ -51,7 +51,7 @@ def test_absent_library(family, command, monkeypatch):
 def test_available_lists_everything_with_what_to_do(monkeypatch):
     assert [i.name for i in available()] == [*BUILTIN, "timm:NAME", "torchvision:NAME"]
     assert all(i.available != bool(i.install) and i.note for i in available())
-    assert next(i for i in available() if i.name == "resnet50").install == "name its weights file: --weights FILE"
+    assert next(i for i in available() if i.name == "resnet50").install == "name its weights file: weights='FILE'"
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     monkeypatch.setattr(imports, "find_spec", lambda name: None)
     assert not any(i.available for i in available())

@@ -29,6 +29,10 @@ def _loose(photos: Path) -> None:
     shutil.copytree(photos / "train" / "red", "train")
 
 
+def _parts(photos: Path) -> None:
+    shutil.copytree(photos, "train")
+
+
 def _file(photos: Path) -> None:
     shutil.copy(photos / "train" / "red" / "0.png", "train")
 
@@ -39,6 +43,7 @@ BAD_FOLDERS = {
     "one class": (_one_class, "one class (`red`)"),
     "no image that can be read": (_no_readable_image, "4 of 4 images"),
     "images outside any class": (_loose, "outside any class folder"),
+    "train and test": (_parts, "run `lqf fit train/train -o RUN` (in Python: fit), then `lqf evaluate RUN train/test`"),
     "a file": (_file, "is a file"),
 }
 
@@ -71,8 +76,8 @@ BAD_OPTIONS = {
     "--weight-decay much": "`much` is neither `auto` nor a number",
     "--memory much": "`much` is not a number of gigabytes",
     "--memory 4 --device cpu": "--memory limits the memory of a GPU, and this runs on a CPU; leave it out",
-    "--weight-decay -1": "weight_decay is -1.0; give `auto` or a positive number",
-    "--weight-decay nan": "weight_decay is nan; give `auto` or a positive number",
+    "--weight-decay -1": "--weight-decay is -1.0; give `auto` or a positive number",
+    "--weight-decay nan": "--weight-decay is nan; give `auto` or a positive number",
     "--size 0": "size is 0",
     "--limit-per-class 0": "limit_per_class is 0",
     "--device warp": "there is no device `warp`",
@@ -119,12 +124,18 @@ def test_errors_are_json_objects_on_request(lqf, photos):
         assert f"lqf: {called.json['error']}" in called.err
 
 
-def test_unknown_classes_are_refused(lqf, run):
+def test_unknown_classes_are_left_out_or_refused(lqf, run):
     paint(Path("test"), 2, seed=2, classes=("blue", "green", "yellow"))
-    called = lqf("evaluate", run, "test")
-    assert called.code == 2
-    assert called.out == ""
-    assert "`yellow` (2 images)" in called.err
+    called = lqf("evaluate", run, "test", "--json")
+    assert called.code == 0
+    assert called.json["n"] == 4
+    assert "`test`: left out 2 images of classes the model does not know: `yellow` (2 images);" in called.err
+    paint(Path("others"), 2, seed=2, classes=("yellow", "white"))  # none that it knows
+    for test, option in (("test", ["--strict"]), ("others", [])):
+        called = lqf("evaluate", run, test, *option)
+        assert called.code == 2
+        assert called.out == ""
+        assert "`yellow` (2 images)" in called.err
 
 
 def test_damaged_and_foreign_models_are_refused(lqf, run, photos):

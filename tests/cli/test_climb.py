@@ -138,8 +138,8 @@ def test_a_short_time_takes_a_part_of_the_images_and_resume_begins_again(lqf, ph
         ("--time-limit soon", "give a time like 90, 20s, 10m or 1h30m"),
         ("--time-limit -5", "give a time like 90, 20s, 10m or 1h30m"),
         ("--effort much", "choose from 'auto', 'quick', 'standard', 'best'"),
-        ("--effort best --solver head", "these settings name one model (solver='head')"),
-        ("--time-limit 10m --relinearize 1", "these settings name one model (relinearize=1)"),
+        ("--effort best --solver head", "these settings name one model (--solver head)"),
+        ("--time-limit 10m --relinearize 1", "these settings name one model (--relinearize 1)"),
         ("--views crops2", "crops8 (any number from 3 on)"),
     ],
 )

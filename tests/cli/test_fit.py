@@ -31,7 +31,11 @@ def test_json_has_what_is_promised_and_stdout_nothing_else(lqf, photos, options)
     assert 0 <= result["loo_error"] <= 1
     assert result["relative_residual"] < 0.1
     climbed = {"run/rungs.safetensors"} if "auto" in options else set()
-    assert tree(Path()) == {"run", "run/model.json", "run/weights.safetensors", "run/samples.csv"} | climbed
+    assert (
+        tree(Path())
+        == {"run", "run/model.json", "run/weights.safetensors", "run/samples.csv", "run/questions.safetensors"}
+        | climbed
+    )
 
 
 @pytest.mark.parametrize("solver", ["sgd", "adam"])
@@ -116,7 +120,13 @@ def test_overwrite_replaces_whole_folders_and_only_models(lqf, photos):
     lqf("fit", photos / "train", "-o", "run", *HEAD)
     Path("run/notes.txt").write_text("of the old model")
     assert lqf("fit", photos / "train", "-o", "run", *HEAD, "--limit-per-class", 3, "--overwrite").code == 0
-    assert tree(Path()) == {"run", "run/model.json", "run/weights.safetensors", "run/samples.csv"}
+    assert tree(Path()) == {
+        "run",
+        "run/model.json",
+        "run/weights.safetensors",
+        "run/samples.csv",
+        "run/questions.safetensors",
+    }
     assert lqf("evaluate", "run", photos / "test").code == 0
     Path("mine").mkdir()
     Path("mine/letter.txt").write_text("dear")

@@ -218,12 +218,13 @@ def test_report_is_one_file(lqf, run, photos):
     called = lqf("report", run, "--test", photos / "test", "-o", "page.html")
     assert called.code == 0, called.err
     _narrow(called.out)
+    assert re.search(r"test error +[\d.]+% \(95%: [\d.]+ to [\d.]+\) of 12 images", called.out)
     assert tree(Path()) == {"page.html"}
     html = Path("page.html").read_text()
     for words in ("Why it predicts", "Is the test set like the training set?", "How exact it is"):
         assert words in html
     result = lqf("report", run, "-o", "other.html", "--json", "--title", "My <birds>").json
-    assert result["test_error"] is None
+    assert result["test_error"] is result["test"] is None
     assert "My &lt;birds&gt;" in Path("other.html").read_text()
 
 

@@ -41,3 +41,10 @@ def test_a_long_command_takes_several_lines_of_a_shell(monkeypatch):
     assert lines[0].endswith(" \\")
     assert shlex.split(typed(command).replace("\\\n", "")) == shlex.split(command)  # as a shell reads it
     assert typed("lqf audit run -o OUT") == "  lqf audit run -o OUT"
+
+
+@pytest.mark.parametrize("weights", ["balanced", {"crack": 3.0, "ok": 0.5}])
+def test_weights_of_classes_are_given_again(weights: str | dict[str, float]) -> None:
+    words = shlex.split(fit_command(Path("cleaned.csv"), Setup(), weights))
+    expected = weights if isinstance(weights, str) else "crack=3,ok=0.5"
+    assert words[-2:] == ["--class-weight", expected]

@@ -27,7 +27,7 @@ def stack(photos, tmp_path_factory):
 def test_evaluate_says_what_the_fit_expected(lqf, stack, photos):
     called = lqf("evaluate", stack, photos / "test")
     assert called.code == 0, called.err
-    assert "on 12 images; the fit expected 15.3%." in called.out
+    assert " on 12 images.\nThe fit expected 15.3%." in called.out
     assert lqf("evaluate", stack, photos / "test", "--json").json["expected_error"] == 0.153
 
 

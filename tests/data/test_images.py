@@ -282,7 +282,7 @@ class TestProgressAndThreads:
         assert recorder.stages == [("reading images", 8, 8)]
 
     def test_progress_for_tensors(self, recorder):
-        open_images(load_samples(torch.randn(5, 2)), Preprocess(16), progress=recorder)
+        open_images(load_samples(torch.randn(5, 2), tensors="normalized"), Preprocess(16), progress=recorder)
         assert recorder.stages == [("reading images", 5, 5)]
 
     def test_order_and_number_of_threads(self):
@@ -360,8 +360,8 @@ def test_real_photographs(shared_datasets):
 
 
 def test_the_protocol_is_kept(flowers):
-    for source in (flowers, torch.randn(4, 2)):
-        images = open_images(load_samples(source), Preprocess(16))
+    for source, tensors in ((flowers, "pictures"), (torch.randn(4, 2), "normalized")):
+        images = open_images(load_samples(source, tensors=tensors), Preprocess(16))
         wanted = SimpleNamespace(samples=0, n_views=0, skipped=0, hashes=0, batch=0, whole=0)
         assert all(hasattr(images, name) for name in vars(wanted))
         assert len(images) == len(images.samples)

@@ -117,7 +117,7 @@ class TestTensors:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
     def test_go_through_unchanged(self, dtype):
         x = torch.randn(5, 2, 3, dtype=dtype, requires_grad=True)
-        images = open_images(load_samples(x, [0, 1, 0, 1, 0]), SMALL)
+        images = open_images(load_samples(x, [0, 1, 0, 1, 0], tensors="normalized"), SMALL)
         out = images.batch([4, 0])
         assert out.dtype == dtype
         assert not out.requires_grad
@@ -128,7 +128,7 @@ class TestTensors:
     @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8", "<f2", "g"])
     def test_numpy_floats(self, dtype):
         array = np.random.default_rng(0).standard_normal((4, 3)).astype(dtype)
-        out = open_images(load_samples(array), SMALL).batch([1, 3])
+        out = open_images(load_samples(array, tensors="normalized"), SMALL).batch([1, 3])
         np.testing.assert_array_equal(out.numpy(), array[[1, 3]].astype(out.numpy().dtype))
 
     def test_read_only_and_reversed_arrays_without_a_warning(self):
@@ -137,7 +137,8 @@ class TestTensors:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for a in (array, array[::-1]):
-                np.testing.assert_array_equal(open_images(load_samples(a), SMALL).batch([0]), a[:1])
+                out = open_images(load_samples(a, tensors="normalized"), SMALL).batch([0])
+                np.testing.assert_array_equal(out, a[:1])
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
     def test_nan_and_infinity_are_refused(self, bad):
@@ -145,21 +146,23 @@ class TestTensors:
         array[5, 1] = array[650, 2] = bad
         for x in (array, torch.from_numpy(array), list(torch.from_numpy(array))):
             with pytest.raises(LQFError, match="NaN or infinite values in the samples `5`, `650`"):
-                load_samples(x)
+                load_samples(x, tensors="normalized")
 
     def test_have_one_view_and_no_random_crops(self):
-        images = open_images(load_samples(torch.randn(4, 3)), SMALL)
+        samples = load_samples(torch.randn(4, 3), tensors="normalized")
+        images = open_images(samples, SMALL)
         with pytest.raises(LQFError, match="one view"):
             images.batch([0], 1)
         with pytest.raises(LQFError, match="unchanged"):
             images.whole([0])
-        with pytest.raises(LQFError, match="need uint8"):
-            open_images(load_samples(torch.randn(4, 3)), Preprocess(8, views="flip"))
+        with pytest.raises(LQFError, match="need pictures"):
+            open_images(samples, Preprocess(8, views="flip"))
 
     def test_select(self):
         x = torch.randn(5, 2)
         for source in (x, list(x)):
-            images = open_images(load_samples(source).select([4, 2, 0]).select([2, 0]), SMALL)
+            samples = load_samples(source, tensors="normalized").select([4, 2, 0]).select([2, 0])
+            images = open_images(samples, SMALL)
             assert torch.equal(images.batch([0, 1]), x[[0, 4]])
             assert images.samples.ids == ("0", "4")
             assert images.batch([]).shape == (0, 2)
@@ -188,11 +191,11 @@ class TestDatasets:
     def test_of_float_tensors(self):
         x, y = torch.randn(6, 3, 4, 4), torch.tensor([0, 1, 2, 0, 1, 2])
         data = Pairs(x, y)
-        images = open_images(load_samples(data), SMALL)
+        images = open_images(load_samples(data, tensors="normalized"), SMALL)
         assert torch.equal(images.batch([5, 1]), x[[5, 1]])
         assert images.samples.labels.tolist() == y.tolist()
         assert data.reads == [1] * 6
-        assert load_samples(TensorDataset(x, y)).classes == ("0", "1", "2")
+        assert load_samples(TensorDataset(x, y), tensors="normalized").classes == ("0", "1", "2")
 
     def test_class_names_of_the_data_set_are_used(self, pixels):
         data = Pairs(pixels, [2, 0, 1, 2, 0, 1])
@@ -240,12 +243,16 @@ class TestDatasets:
     @pytest.mark.parametrize(
         ("images", "labels", "sentence"),
         [
-            ([torch.randn(2), torch.randn(3)], [0, 1], r"item 0 is \(2,\) torch.float32, item 1 is \(3,\)"),
-            ([torch.randn(3, 8, 8), np.zeros((8, 8, 3), np.uint8)], [0, 1], "mixes"),
+            (
+                [torch.randn(3, 8, 8), np.zeros((8, 8, 3), np.uint8)],
+                [0, 1],
+                "values from -.*; pixels are 0 to 1",
+            ),
+            ([torch.randn(2)] * 2, [0, 1], r"item 0 of the data set has images of shape \(2,\)"),
             (["a.jpg", "b.jpg"], [0, 1], "item 0 of the data set is a str"),
             ([torch.zeros(3, 8, 8).long()] * 2, [0, 1], "item 0 of the data set holds int64"),
-            ([torch.randn(2)] * 2, [0, None], "label number 1 is None"),
-            ([torch.randn(2)] * 2, [0, [1, 2]], r"label number 1 is \[1, 2\]"),
+            ([torch.rand(8, 8, 3)] * 2, [0, None], "label number 1 is None"),
+            ([torch.rand(8, 8, 3)] * 2, [0, [1, 2]], r"label number 1 is \[1, 2\].* one label an image only"),
             ([], [], "is empty"),
         ],
     )
@@ -253,10 +260,22 @@ class TestDatasets:
         with pytest.raises(LQFError, match=sentence):
             load_samples(Pairs(images, labels))
 
+    @pytest.mark.parametrize(
+        ("images", "sentence"),
+        [
+            ([torch.randn(2), torch.randn(3)], r"item 0 is \(2,\) torch.float32, item 1 is \(3,\)"),
+            ([torch.randn(3, 8, 8), np.zeros((8, 8, 3), np.uint8)], "item 1 of the data set holds uint8; tensors="),
+            ([torch.randn(3, 8, 8), Image.new("RGB", (8, 8))], "item 1 of the data set is a Image; tensors="),
+        ],
+    )
+    def test_errors_of_normalized_tensors(self, images, sentence):
+        with pytest.raises(LQFError, match=sentence):
+            load_samples(Pairs(images, [0, 1]), tensors="normalized")
+
     def test_an_item_that_raises_is_named(self):
         class Broken(Pairs):
             def __getitem__(self, i):
-                return {0: (torch.randn(2), 0)}[i]
+                return {0: (torch.rand(3, 4, 4), 0)}[i]
 
         with pytest.raises(LQFError, match="item 1 of the data set cannot be read: KeyError"):
             load_samples(Broken([1, 2], [0, 1]))
@@ -375,7 +394,7 @@ class TestColumns:
 class TestLimit:
     @pytest.fixture
     def many(self) -> Samples:
-        return load_samples(torch.zeros(60, 1), [0] * 40 + [1] * 20)
+        return load_samples(torch.zeros(60, 1, 1), [0] * 40 + [1] * 20)
 
     def test_the_seed_decides_and_nothing_else(self, many):
         def chosen(seed, order=None, limit=5):
@@ -405,7 +424,9 @@ class TestLimit:
         assert load_samples(flowers, limit_per_class=2, seed=3).ids == ids
 
     def test_weights_follow(self, many):
-        heavy = load_samples(torch.zeros(60, 1), [0] * 40 + [1] * 20, sample_weight=np.arange(60.0), limit_per_class=3)
+        heavy = load_samples(
+            torch.zeros(60, 1, 1), [0] * 40 + [1] * 20, sample_weight=np.arange(60.0), limit_per_class=3
+        )
         assert heavy.weights.tolist() == [float(i) for i in heavy.ids]
 
     @pytest.mark.parametrize("limit", [0, -1, 2.5, True])
@@ -415,7 +436,7 @@ class TestLimit:
 
     def test_needs_labels(self):
         with pytest.raises(LQFError, match="needs a label"):
-            load_samples(torch.zeros(4, 1), limit_per_class=1)
+            load_samples(torch.zeros(4, 1, 1), limit_per_class=1)
 
 
 class TestTable:

@@ -67,7 +67,7 @@ def test_every_image_is_decoded_once_for_all_of_its_views(monkeypatch):
 
 def test_tensors_are_passed_on():
     x = torch.randn(4, 3, dtype=torch.float64)
-    images = open_images(load_samples(x), Preprocess())
+    images = open_images(load_samples(x, tensors="normalized"), Preprocess())
     assert torch.equal(rows_on(CPU, images, torch.tensor([3, 1]), torch.tensor([0, 0])), x[[3, 1]])
 
 

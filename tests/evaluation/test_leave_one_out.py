@@ -1,5 +1,7 @@
 """Leave-one-out as it is handed to the user: error, suspicion, calibration."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from fits import classifier, data
 from lqf.evaluation.calibration import calibrate
 from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.evaluation.metrics import standard_error
 from lqf.linear.inputs import average_views
 
 
@@ -19,6 +22,31 @@ def test_error_is_the_weighted_share_of_wrong_predictions() -> None:
     result = loo([[3, 1, 0], [0, 2, 5], [0, 4, 1], [1, 0, 0]], [0, 2, 2, 1], [1, 1, 3, 1])
     assert result.predicted.tolist() == [0, 2, 1, 0]
     assert result.error == pytest.approx(4 / 6)
+
+
+def test_the_balanced_error_is_the_mean_of_the_classes_errors() -> None:
+    result = loo([[3, 1, 0], [0, 2, 5], [0, 4, 1], [1, 0, 0], [5, 0, 0]], [0, 2, 2, 1, 0], [1, 1, 3, 1, 1])
+    assert result.balanced_error == pytest.approx((0 + 1 + 3 / 4) / 3)
+    assert loo([[3, 1], [0, 2], [5, 1]], [0, 1, 1]).balanced_error == pytest.approx((0 + 1 / 2) / 2)
+    n = 3**2 / (1 / 2 + 1 + (3**2 + 1) / 4**2)  # in every class the weights add up to 1
+    assert result.balanced_standard_error == pytest.approx(standard_error(result.balanced_error, n))
+
+
+def test_samples_of_unequal_weight_make_the_error_less_certain() -> None:
+    outputs, labels = [[1.0, 0], [0, 1], [1, 0], [1, 0]], [0, 1, 1, 0]
+    equal, unequal = (loo(outputs, labels, w) for w in ([2, 2, 2, 2], [5, 1, 1, 1]))
+    assert equal.standard_error == standard_error(1 / 4, 4)
+    assert unequal.standard_error == pytest.approx(standard_error(1 / 8, 8**2 / 28))
+
+
+def test_the_temperature_counts_what_choices_count() -> None:
+    outputs, labels = torch.randn(30, 3).double(), torch.tensor([0] * 20 + [1] * 7 + [2] * 3)
+    outputs[4] = torch.nan
+    result = LeaveOneOut(outputs, "exact", labels=labels, weights=torch.ones(30), choose_by="classes")
+    known = torch.arange(30) != 4
+    alike = torch.tensor([1 / 19, 1 / 7, 1 / 3])[labels[known]] * 29 / 3
+    assert result.temperature() == pytest.approx(calibrate(outputs[known], labels[known], alike), rel=1e-5)
+    assert result.temperature() != pytest.approx(replace(result, choose_by="images").temperature())
 
 
 def test_suspicion_is_the_best_other_score_minus_the_labels_own() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dense import optimum, ridge_regression
-from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, pictures
+from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, pictures
 from lqf import LQFClassifier
 from lqf.data import load_samples, normalize, open_images
 from lqf.errors import LQFError
@@ -247,7 +247,7 @@ def test_views_that_turn_out_not_to_help_are_not_shown(solver: str, monkeypatch:
     with pytest.raises(LQFError, match="with which views 'none' do not begin"):
         classifier(backbone=convnet(), size=8, solver=solver, predict_views="flip").fit(X, Y)
     with pytest.raises(LQFError, match="with which views 'none' do not begin"):
-        classifier(backbone=network(), solver=solver, predict_views="flip").fit(*data())
+        classifier(solver=solver, predict_views="flip").fit(*data())
 
 
 @pytest.mark.parametrize("moves", [{}, {"relinearize": 1}])

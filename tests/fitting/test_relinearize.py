@@ -12,7 +12,20 @@ import torch
 
 from collector import no_collector
 from dense import optimum
-from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, outline, pictures, problem_of, reopened
+from fits import (
+    CPU,
+    FIXED,
+    brute_outputs,
+    classifier,
+    convnet,
+    data,
+    network,
+    opened,
+    outline,
+    pictures,
+    problem_of,
+    reopened,
+)
 from lqf import LQFClassifier
 from lqf.backbones import load_backbone
 from lqf.backbones.state import flat_state, is_moved, with_flat_state
@@ -38,13 +51,13 @@ PLAIN = Preprocess()
 
 def _pretrained(**params: Any) -> TrainingProblem:
     settings = Settings(solver="dense", dtype="float64", **params)
-    return outline(settings, load_backbone(network()), open_images(load_samples(X, Y), PLAIN), PLAIN)
+    return outline(settings, load_backbone(network()), opened(X, Y, PLAIN), PLAIN)
 
 
 def moved_by_hand(steps: int, x: np.ndarray = X, y: np.ndarray = Y, **params: Any) -> tuple[Any, torch.Tensor]:
     """The last problem and its optimum from the dense Jacobian, with fixed weight decays."""
     settings = Settings(solver="dense", dtype="float64", **FIXED, **params)
-    backbone, images, n = load_backbone(network()), open_images(load_samples(x, y), PLAIN), len(x)
+    backbone, images, n = load_backbone(network()), opened(x, y, PLAIN), len(x)
     for _ in range(steps + 1):
         training = outline(settings, backbone, images, PLAIN, 0.1 * n)
         problem = training.quadratic.with_ridge(Ridge(0.1 * n, 0.2 * n))
@@ -271,7 +284,7 @@ def test_fine_tuning_changes_what_lies_before_the_linearised_stage() -> None:
 
 
 def _opened(x: np.ndarray) -> Any:
-    return open_images(load_samples(x), PLAIN)
+    return open_images(load_samples(x, tensors="normalized"), PLAIN)
 
 
 def test_fine_tuning_that_diverges_says_so() -> None:

@@ -98,6 +98,15 @@ def test_samples_whose_loss_is_not_known_have_no_say() -> None:
     assert torch.equal(found.outputs.isnan().any(1), torch.arange(N) < 2)
 
 
+def test_samples_count_by_their_weights() -> None:
+    made = rows(1.0, -1.0, 0.3)
+    made[:2] = TARGETS[:2, None] + torch.tensor([2.0, 2.0, -4.0]).double()[:, None]  # these want all three
+    weights = torch.ones(N)
+    assert select_shown(made, "crops3", Settings(), losses, weights).views == "crops3"
+    weights[:2] = 1e-4
+    assert select_shown(made, "crops3", Settings(), losses, weights).views == "flip"
+
+
 def test_where_no_loss_is_known_all_views_speak() -> None:
     made = rows(0.0, 1.0, 2.0)
     found = select_shown(made, "crops3", Settings(), lambda outputs: torch.full((N,), torch.nan))

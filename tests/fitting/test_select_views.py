@@ -203,8 +203,8 @@ def test_views_share_the_pixels() -> None:
     assert (images.n_views, both.n_views) == (1, 2)
     assert both.store is images.store
     assert torch.equal(both.batch(range(6), 1), images.batch(range(6)).flip(-1))
-    with pytest.raises(LQFError, match="need uint8 images"):
-        with_views(open_images(load_samples(*data()), plain), Preprocess(views="flip"))
+    with pytest.raises(LQFError, match="need pictures"):
+        with_views(open_images(load_samples(*data(), tensors="normalized"), plain), Preprocess(views="flip"))
 
 
 def test_a_part_of_the_images() -> None:
@@ -216,5 +216,5 @@ def test_a_part_of_the_images() -> None:
     again = select_images(part, np.array([False, True, True]))
     assert torch.equal(again.batch(range(2)), images.batch([3, 4]))
     assert torch.equal(part.whole([1]), images.whole([3]))
-    tensors = open_images(load_samples(*data(6)), Preprocess())
+    tensors = open_images(load_samples(*data(6), tensors="normalized"), Preprocess())
     assert torch.equal(select_images(tensors, np.array([5])).batch([0]), tensors.batch([5]))

@@ -29,7 +29,7 @@ def test_a_saved_model_finds_its_data(folder: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(loaded.influence(folder / "blue" / "0.png").effects, before)
     moved = folder.rename(tmp_path / "moved")
     again = LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu")
-    with pytest.raises(LQFError, match=r"no longer at `.*train`; say where they are now with --train"):
+    with pytest.raises(LQFError, match=r"no longer at `.*train`; say where they are now with train="):
         again.analyse()
     torch.testing.assert_close(again.analyse(moved).influence(moved / "blue" / "0.png").effects, before)
 

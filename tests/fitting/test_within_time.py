@@ -50,7 +50,7 @@ def test_a_slow_network_sees_a_part_of_the_images_and_that_is_said(monkeypatch: 
     assert 20 < report["n"] < 42  # 70 % of the time, 1.15 s each
     (line,) = [s for s in seen.said if "suffice for" in s]
     assert f"about {report['n']} of 60 images" in line
-    assert "longer --time-limit uses all" in line
+    assert "longer time_limit uses all" in line
 
 
 def test_a_class_keeps_an_image_however_short_the_time(monkeypatch: pytest.MonkeyPatch) -> None:

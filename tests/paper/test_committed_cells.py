@@ -35,7 +35,7 @@ class StandIn(Task):
 def stand_in(recorded: dict[str, Any], workspace: Any) -> StandIn:
     """All data sets of the committed results have equally many training images of every class."""
     labels = np.arange(recorded["train"]) % recorded["classes"]
-    images = open_images(load_samples(np.zeros((recorded["train"], 2)), labels), Preprocess())
+    images = open_images(load_samples(np.zeros((recorded["train"], 2)), labels, tensors="normalized"), Preprocess())
     return StandIn(recorded["name"], workspace, images, images, recorded["fingerprint"])
 
 

@@ -38,7 +38,10 @@ def test_a_report_of_a_stack(stack, tmp_path):
         assert said in text
     for said in ("Why it predicts", "solver of the main member", f"{unknowns(stack.fitted_):,}", "alone"):
         assert said in text
-    assert parts.to_dict()["error"] == 0.153
+    result = parts.to_dict()
+    assert result["error"] == 0.153
+    assert result["test"] == parts.test.evaluation.to_dict()
+    assert sum(map(sum, result["test"]["confusion_matrix"])) == result["test_n"] == 10
 
 
 def test_unknowns_of_a_stack_are_those_of_all_members(stack):

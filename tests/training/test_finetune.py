@@ -31,7 +31,7 @@ def test_fine_tuning_learns_from_tensors() -> None:
     backbone, recipe = load_backbone(network()), FineTuning(**SHORT | {"epochs": 20, "augment": "none"})
     model = recipe.fit(backbone, opened(*data(60, signal=2.0), SMALL), SMALL, device=CPU)
     assert model.error(opened(*data(60, signal=2.0, seed=1), SMALL)) < 0.2
-    with pytest.raises(LQFError, match="needs uint8 images"):
+    with pytest.raises(LQFError, match="needs pictures"):
         FineTuning(**SHORT).fit(backbone, opened(*data(), SMALL), SMALL, device=CPU)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from lqf.analysis.similarity import Similarity, centred_cosines
 from lqf.analysis.unchanging import Unchanging
 from lqf.analysis.units import Units
 from lqf.analysis.what_if import WhatIf
-from lqf.data import Images, load_samples, load_unlabelled, open_images, with_views
+from lqf.data import Images, has_labels, load_samples, load_unlabelled, open_images, with_views
 from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
@@ -53,6 +52,9 @@ class Analysis:
     model: Model
     problem: TrainingProblem
     method: Method
+
+    def __repr__(self) -> str:
+        return f"Analysis({self.model.what}; {self.units.counted}; {self.level})"
 
     @classmethod
     def of(cls, model: Model, images: Images, context: Context, method: str = "auto") -> Analysis:
@@ -152,7 +154,8 @@ class Analysis:
         labels, weights = self.labels, self.weights
         if chosen is not None:
             labels, weights = labels[chosen], weights[chosen]
-        return LeaveOneOut(answer.value, answer.level, answer.note, labels=labels, weights=weights)
+        by = self.model.settings.choose_by
+        return LeaveOneOut(answer.value, answer.level, answer.note, labels=labels, weights=weights, choose_by=by)
 
     @computing
     def known_leave_one_out(self) -> LeaveOneOut:
@@ -214,6 +217,7 @@ class Analysis:
             beta=self.model.beta,
             query_ids=queries.ids,
             classes=self.classes,
+            samples=queries.images.samples,
         )
 
     @computing
@@ -250,22 +254,13 @@ class Analysis:
 
     def _labelled(self, images: Any, y: Any) -> Any:
         """Samples with labels in the model's classes where the source has them, −1 where it has not."""
+        setup = self.model.setup
+        kind: dict[str, Any] = {"tensors": setup.tensors, "progress": self.problem.context.progress}
         if y is not None:
-            return load_samples(images, y, classes=class_array(self.classes))
-        if isinstance(images, str | Path) and not _has_labels(Path(images), self.classes):
-            return load_unlabelled(images, classes=self.classes)
-        if isinstance(images, str | Path):
-            return load_samples(images, classes=self.classes)
-        if isinstance(images, list | tuple) and images and all(isinstance(i, str | Path) for i in images):
-            return load_unlabelled(images, classes=self.classes)
-        return load_samples(images)
-
-
-def _has_labels(path: Path, classes: tuple[str, ...]) -> bool:
-    """A manifest, or a folder whose sub-folders are called as the classes are."""
-    if path.suffix.lower() == ".csv":
-        return True
-    return path.is_dir() and any((path / name).is_dir() for name in classes)
+            return load_samples(images, y, classes=class_array(self.classes), **kind)
+        if has_labels(images, self.classes):
+            return load_samples(images, classes=self.classes, strict=setup.strict, **kind)
+        return load_unlabelled(images, classes=self.classes, fitted=self.model.train.shape, **kind)
 
 
 def _method(model: FittedModel, problem: TrainingProblem, method: str) -> Method:

@@ -33,6 +33,7 @@ from lqf.linear.problem import rows_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.solution import Solution
+from lqf.utils import naming
 from lqf.utils.exactness import Answer, Level
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
@@ -59,6 +60,7 @@ class ByIteration:
     @classmethod
     def of(cls, model: FittedModel, problem: TrainingProblem) -> ByIteration:
         """Solve the fitted problem to the tolerance that differences need."""
+        problem.encoder.prepare()
         context, tol = problem.context, TOL[problem.context.dtype]
         refit = Refit(problem, problem.curvature, tol)
         solution = refit.whole(model.delta.to(problem.quadratic.targets))
@@ -84,6 +86,17 @@ class ByIteration:
         if c == 1:
             return Answer(every, "solved", f"{note}, leverages by the kernel of all samples")
         return Answer(every, "estimated", f"{note}, {SURROGATE}")
+
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+        """(U, Q) likewise: one solve for every image."""
+        asked, n = self._asked(queries), len(units.ids)
+        p, worst = self.responses.of(asked, asked.sums(weights))
+        left_out = self._estimated(units)
+        by_sample = -(p.view(len(p), n, -1) * left_out.view(n, -1)).sum(-1).T  # (N, Q)
+        note = f"{self.note}; responses solved to {worst:.1e}"
+        if self.problem.model.n_outputs == 1:
+            return Answer(units.add_up(by_sample).cpu(), "solved", f"{note}, leverages by the kernel of all samples")
+        return Answer(units.add_up(by_sample).cpu(), "estimated", f"{note}, {SURROGATE}")
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """Some: by refits without their units. All: the refits by folds of the fit, or the averaged kernel."""
@@ -135,7 +148,7 @@ class ByIteration:
         if "moved" in self.model.backbone.spec:
             raise LQFError(
                 "the outputs of a moved network on unseen data are known for some of the training samples only; "
-                "fit with --loo folds to have all of them"
+                f"fit with {naming.given('loo', 'folds')} to have all of them"
             )
         return refit_folds(self.problem, every=True, first=self.model.preprocess.n_views)
 

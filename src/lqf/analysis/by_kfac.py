@@ -7,7 +7,7 @@ below 1, are cut off there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -51,7 +51,8 @@ class Factored(Responses):
     def _some(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
         with matmul_precision(fast=False):
             heads = head_products.vjp(columns(u), asked.features).to(self.problem.targets).unflatten(0, (len(u), -1))
-            solved = [self.inverse(h, b) for h, b in zip(heads, self.asked_vjp(asked, u), strict=True)]
+            bodies = asked.body_vjp(self.problem.model, u.to(self.problem.targets))
+            solved = [self.inverse(h, b) for h, b in zip(heads, bodies, strict=True)]
             moved = self.problem.body_jvp(torch.stack([d for _, d in solved])).double()
             out = stacked(head_products.jvp(self.features, torch.cat([v for v, _ in solved])), moved) + moved
         return out * self.problem.weights.double()[:, None], float("nan")
@@ -78,6 +79,7 @@ class ByKFAC(ByIteration):
     @classmethod
     def of(cls, model: FittedModel, problem: TrainingProblem) -> ByKFAC:
         """Factor the curvature once."""
+        problem.encoder.prepare()
         context, quadratic, settings = problem.context, problem.quadratic, problem.context.settings
         with matmul_precision(fast=True):
             blocks = precondition(
@@ -101,6 +103,10 @@ class ByKFAC(ByIteration):
         """−P_S e_S^loo, both by K-FAC."""
         every = super().effects(queries, units, None).value
         return Answer(every if chosen is None else every[chosen], "estimated", self.note)
+
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+        """Likewise."""
+        return replace(super().effects_on_sums(queries, weights, units), level="estimated", note=self.note)
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """(N, C) t − e^loo by K-FAC's leverages."""

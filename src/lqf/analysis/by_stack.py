@@ -47,6 +47,10 @@ class ByStack:
         """Σ w_k of the members' effects."""
         return self._answers(lambda method, own: method.effects(own, units, chosen), queries)
 
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+        """Likewise."""
+        return self._answers(lambda method, own: method.effects_on_sums(own, weights, units), queries)
+
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """Σ w_k of the members' outputs without their unit."""
         found = [method.out_of_sample(units, samples) for method in self.methods]

@@ -15,9 +15,10 @@ from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import error_rate
 from lqf.utils.exactness import Answer
+from lqf.utils.text import counted
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Curve(Answer):
     """Test error (3, S) after dropping S shares of the training samples in three orders: `least`, `most`, `random`.
 
@@ -32,6 +33,9 @@ class Curve(Answer):
     random_deviation: tuple[float, ...]
     repeats: int
     n_test: int
+
+    def _about(self) -> str:
+        return f"error on {counted(self.n_test, 'image')} at {counted(len(self.shares), 'share')} dropped"
 
     @property
     def least(self) -> tuple[float, ...]:

@@ -102,6 +102,12 @@ class Dual:
             by_sample = -(p.reshape(len(p), n, -1) * left_out.reshape(n, -1)).sum(-1).T.reshape(n, -1, self.n_outputs)
         return units.add_up(by_sample)
 
+    def effects_on_sums(self, p: Tensor, left_out: Tensor, units: Units) -> Tensor:
+        """(U, Q) likewise of sums of outputs, from their responses P (Q, n·C)."""
+        n = len(units.ids)
+        by_sample = -(p.reshape(len(p), n, -1) * left_out.reshape(n, -1)).sum(-1).T  # (N, Q)
+        return units.add_up(by_sample)
+
     def information(self, responses: Iterator[tuple[Tensor, Tensor | None]], units: Units) -> Tensor:
         """(U,) Σ over images of ‖f − f₋S‖², from pieces of P; with the samples they belong to, where these are
         training samples: the effect of a unit on its own members does not count.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,7 @@ from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import class_scores, decide, encode, logits
 from lqf.utils.exactness import Answer
+from lqf.utils.text import counted, shortened
 
 Loss = Literal["cross_entropy", "squared"]
 
@@ -32,8 +34,16 @@ class Top:
     helpers: tuple[Effect, ...]
     harmers: tuple[Effect, ...]
 
+    def __repr__(self) -> str:
+        return f"Top(\n  helpers: {_listed(self.helpers)}\n  harmers: {_listed(self.harmers)}\n)"
 
-@dataclass(frozen=True, kw_only=True)
+
+def _listed(effects: Sequence[Effect], most: int = 3) -> str:
+    shown = [f"{shortened(e.name, 20)} {e.change:+.2g}" for e in effects[:most]]
+    return ", ".join(shown + (["…"] if len(effects) > most else [])) or "none"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Influence(Answer):
     """Signed effect of leaving out every unit on every output of every query: (U, Q, C) f₋S(x) − f(x).
 
@@ -53,6 +63,9 @@ class Influence(Answer):
     classes: tuple[str, ...]
     alpha: float
     beta: float
+
+    def _about(self) -> str:
+        return f"{self.units.counted} on {counted(len(self.query_ids), 'image')}"
 
     @property
     def effects(self) -> Tensor:

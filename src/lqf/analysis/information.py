@@ -9,9 +9,10 @@ from torch import Tensor
 
 from lqf.analysis.units import Units
 from lqf.utils.exactness import Answer
+from lqf.utils.text import shortened
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Information(Answer):
     """F-SI(S) = mean over validation images x of ‖f(x) − f₋S(x)‖², (U,) of every unit.
 
@@ -20,6 +21,11 @@ class Information(Answer):
     """
 
     units: Units
+
+    def _about(self) -> str:
+        order = self.ranking().tolist()
+        ends = [f"{shortened(self.units.names[i], 20)} {self.values[i]:.2g}" for i in (order[0], order[-1])]
+        return f"{self.units.counted}, from {' to '.join(ends)}"
 
     @property
     def values(self) -> Tensor:

@@ -31,6 +31,10 @@ class Method(Protocol):
         """(U, Q, C) f₋S − f of all units, or (k, Q, C) of those ``chosen``."""
         ...
 
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+        """(U, Q) w_q·(f₋S − f) of all units, of one sum of outputs of every image with weights (Q, C)."""
+        ...
+
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """(N, C) outputs of all training samples without their unit, or (k, C) of some."""
         ...

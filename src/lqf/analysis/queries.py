@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lqf.data import Images
+from lqf.utils.text import counted
 
 
 @dataclass(eq=False)
@@ -27,6 +28,9 @@ class Queries:
     def ids(self) -> tuple[str, ...]:
         """(Q,)."""
         return self.images.samples.ids
+
+    def __repr__(self) -> str:
+        return f"Queries({counted(len(self), 'image')}, {int((self.labels >= 0).sum()) or 'none'} with a label)"
 
     def __len__(self) -> int:
         return len(self.images)

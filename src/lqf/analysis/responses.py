@@ -80,15 +80,8 @@ class Responses:
 
     def every_output(self, asked: EncodedInputs) -> tuple[Tensor, float]:
         """P (Q·C, n, C) of every output of every image, averaged over its views."""
-        c, v, n = self.problem.model.n_outputs, asked.inputs.n_views, len(asked.features)
-        pairs = torch.arange(n // v * c)
-        self._check_memory(len(pairs))
-        parts = []
-        for some in pairs.split(self.at_once):
-            u = torch.zeros(len(some), n, c, dtype=torch.float64)
-            for k, pair in enumerate(some.tolist()):
-                u[k, pair // c * v : (pair // c + 1) * v, pair % c] = 1 / v
-            parts.append(self._some(asked, u))
+        self._check_memory(len(asked.features) // asked.inputs.n_views * self.problem.model.n_outputs)
+        parts = [self._some(asked, u) for u in asked.every_output(self.problem.model.n_outputs).split(self.at_once)]
         return torch.cat([p for p, _ in parts]), max(worst for _, worst in parts)
 
     def _check_memory(self, answers: int) -> None:
@@ -106,7 +99,7 @@ class Responses:
             gradient = head_products.vjp(columns(u), asked.features)  # (kC, p+1)
             h = schur.ridge.dual(head_products.jvp(self.features, gradient), mu)  # (n, kC)
             h = h.unflatten(1, (k, -1)).transpose(0, 1)  # (k, n, C)
-            own = in_range(problem, lambda: self.asked_vjp(asked, u), tf32=False)
+            own = in_range(problem, lambda: asked.body_vjp(problem.model, u.to(problem.targets)), tf32=False)
             b = own - in_range(problem, lambda: problem.body_vjp(h.to(problem.targets)), tf32=False)
             unit, size = self._units(gradient.unflatten(0, (k, -1)), own, b)
             reached = conjugate_gradients(
@@ -130,16 +123,6 @@ class Responses:
             return reduced, reduced
         whole = (head.double().square().sum((1, 2)) + body.double().square().sum(1)).sqrt().clamp_min(1e-300)
         return whole, torch.minimum(whole, self.reduction * reduced / self.tol)
-
-    def asked_vjp(self, asked: EncodedInputs, u: Tensor) -> Tensor:
-        """J_body(x)ᵀu (k, D), only through rows whose weights are not all zero."""
-        u = u.to(self.problem.targets)
-        out = u.new_zeros(len(u), self.problem.model.body.size)
-        for k, one in enumerate(u):
-            for rows in (one != 0).any(1).nonzero()[:, 0].split(asked.inputs.batch_size):
-                fold = None if asked.fold is None else asked.fold[rows]
-                out[k] += self.problem.model.body_vjp(asked.inputs.fetch(rows), one[rows], fold)
-        return out
 
 
 @dataclass(frozen=True)

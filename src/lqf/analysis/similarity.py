@@ -9,11 +9,12 @@ from torch import Tensor
 from lqf.linear import head_products
 from lqf.linear.inputs import average_views
 from lqf.utils.exactness import Answer
+from lqf.utils.text import counted
 
 _ROWS = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Similarity(Answer):
     """Cosines (N, N) between samples under the model's own kernel, centred over the training set; 1 for two copies of
     one image. The note says which kernel it is.
@@ -23,6 +24,9 @@ class Similarity(Answer):
     """
 
     ids: tuple[str, ...]
+
+    def _about(self) -> str:
+        return f"all pairs of {counted(len(self.ids), 'sample')}"
 
     @property
     def matrix(self) -> Tensor:

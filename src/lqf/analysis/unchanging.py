@@ -44,6 +44,10 @@ class Unchanging:
         outputs = len(self.model.head)
         return Answer(torch.zeros(n, len(queries), outputs, dtype=torch.float64), self.level)
 
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+        """None."""
+        return Answer(torch.zeros(len(units), len(queries), dtype=torch.float64), self.level)
+
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """What the networks without each fold say."""
         if self.model.loo is None:

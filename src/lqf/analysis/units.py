@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.utils.text import counted
+
 
 @dataclass(frozen=True)
 class Units:
@@ -36,6 +38,16 @@ class Units:
         place = torch.full((len(self),), -1)
         place[chosen] = torch.arange(len(chosen))
         return Units(tuple(self.names[i] for i in chosen.tolist()), place[self.member], self.ids)
+
+    def __repr__(self) -> str:
+        return f"Units({self.counted})"
+
+    @property
+    def counted(self) -> str:
+        """How many there are, in words."""
+        n = int((self.member >= 0).sum())
+        grouped = n > len(self)
+        return f"{counted(len(self), 'group')} of {counted(n, 'sample')}" if grouped else counted(n, "sample")
 
     def __len__(self) -> int:
         return len(self.names)

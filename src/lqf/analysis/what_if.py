@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from lqf.data import Samples
 from lqf.evaluation.calibration import probabilities
 from lqf.linear.targets import decide
 from lqf.utils.exactness import Answer
+from lqf.utils.notebook import Shown
+from lqf.utils.text import counted
 
 
-@dataclass(frozen=True, kw_only=True)
-class WhatIf(Answer):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WhatIf(Shown, Answer):
     """The queries' outputs (Q, C) after a change of the training data.
 
     Attributes:
@@ -20,12 +23,18 @@ class WhatIf(Answer):
         beta: inverse temperature of its probabilities.
         query_ids: (Q,).
         classes: names.
+        samples: of the queries, for their pictures.
     """
 
     before: Tensor
     beta: float
     query_ids: tuple[str, ...]
     classes: tuple[str, ...]
+    samples: Samples | None = None
+
+    def _about(self) -> str:
+        n = int(self.changed.sum())
+        return f"{counted(len(self.query_ids), 'image')}, {n or 'none'} of them with another prediction"
 
     @property
     def outputs(self) -> Tensor:

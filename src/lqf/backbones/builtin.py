@@ -15,6 +15,7 @@ from lqf.backbones.base import Backbone, Input, make_backbone
 from lqf.backbones.blocks import initialise
 from lqf.backbones.weights import PackagedWeights, file_origin, load_state, read_state, renamed
 from lqf.errors import LQFError
+from lqf.utils import naming
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def random_body(net: Builtin, seed: int) -> nn.Sequential:
 def _weights_file(name: str, net: Builtin, weights: str | Path | None) -> tuple[Path, dict[str, Any]]:
     if weights is None:
         if net.package is None:
-            raise LQFError(f"`{name}` needs a weights file: name one with weights= (--weights FILE).")
+            raise LQFError(f"`{name}` needs a weights file: name one with {naming.given('weights', 'FILE')}.")
         path = net.package.locate(name)
         return path, {"source": "package", **file_origin(path)}
     path = Path(weights)

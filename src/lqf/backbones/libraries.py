@@ -20,6 +20,7 @@ from lqf.backbones.prefix import trace
 from lqf.backbones.weights import file_origin, load_state, read_state
 from lqf.data.preprocess import Interpolation
 from lqf.errors import LQFError
+from lqf.utils import naming
 
 Weights = str | Path | None
 
@@ -122,7 +123,7 @@ def _created(name: str, make: Callable[[bool], nn.Module], weights: Weights, see
                 raise LQFError(f"`{name}` could not be built ({reason}).") from error
             raise LQFError(
                 f"the published weights of `{name}` could not be loaded ({reason}). "
-                "Name a local file with weights= (--weights FILE), or check the connection."
+                f"Name a local file with {naming.given('weights', 'FILE')}, or check the connection."
             ) from error
 
 

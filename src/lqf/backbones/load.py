@@ -17,6 +17,7 @@ from lqf.backbones.libraries import load_module, load_timm, load_torchvision
 from lqf.backbones.side_by_side import copies
 from lqf.backbones.state import with_state
 from lqf.errors import LQFError
+from lqf.utils import naming
 
 FAMILIES = {"timm": load_timm, "torchvision": load_torchvision}
 
@@ -147,12 +148,12 @@ def available() -> list[BackboneInfo]:
 def _builtin_info(name: str) -> BackboneInfo:
     net = BUILTIN[name]
     if net.package is None:
-        return BackboneInfo(name, False, net.note, "name its weights file: --weights FILE")
+        return BackboneInfo(name, False, net.note, f"name its weights file: {naming.given('weights', 'FILE')}")
     here = net.package.find() is not None
     return BackboneInfo(name, here, net.note, "" if here else net.package.install)
 
 
 def _family_info(family: str) -> BackboneInfo:
-    note = f"any image classifier of {family}; its weights are downloaded unless --weights names a file"
+    note = f"any image classifier of {family}; its weights are downloaded unless {naming.name('weights')} names a file"
     to_do = missing(family)
     return BackboneInfo(f"{family}:NAME", not to_do, note, to_do)

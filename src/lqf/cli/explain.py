@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
@@ -13,16 +12,15 @@ from lqf.utils.progress import Progress
 from lqf.utils.text import columns, counted, percent, precise, shortened, shortened_path
 
 SUMMARY = "a prediction and the training images that pushed it there and away"
-SUFFIXES = (".html", ".png")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """RUN IMAGE… [-o FILE]."""
-    parser.usage = "lqf explain RUN IMAGE… [-o FILE.html|FILE.png] [options]"
+    parser.usage = "lqf explain RUN IMAGE… [-o FILE.html|.png|.json] [options]"
     options.add_run(parser)
     parser.add_argument("images", metavar="IMAGE", nargs="+", help="image files, and folders with images below")
     options.add_train(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="picture to write: .html or .png")
+    parser.add_argument("-o", "--output", metavar="FILE", help="page, picture or numbers to write: .html, .png, .json")
     options.add_overwrite(parser)
     parser.add_argument("--top", type=options.positive, metavar="K", help="training images of each kind (default: 6)")
     parser.add_argument(
@@ -34,58 +32,27 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Predict, and take the prediction apart."""
     began = time.perf_counter()
     out = options.output_path(args.output) if hasattr(args, "output") else None
+    from lqf.analysis import Queries
     from lqf.data import load_unlabelled
-    from lqf.reports.explanation import explanations
-    from lqf.utils.files import check_file, write_file
+    from lqf.reports.explanations import SUFFIXES
+    from lqf.utils.files import check_file
 
     if out is not None:
         check_file(out, args.overwrite, SUFFIXES)
     samples = load_unlabelled(args.images)
     model = load_model(args)
-    images = model.open(samples, strict=True, progress=progress)
-    analysis = model.analyse(getattr(args, "train", None), progress=progress)
-    from lqf.analysis import Queries
-
-    queries = Queries.of(images)
-    influence = analysis.influence(queries)
-    explained = explanations(influence, analysis.labels, most=getattr(args, "top", 6))
-    changed = _without(analysis, queries, getattr(args, "without", []))
+    queries = Queries.of(model.open(samples, strict=True, progress=progress))
+    explained = model.explain(
+        queries,
+        top=getattr(args, "top", 6),
+        without=getattr(args, "without", ()),
+        train=getattr(args, "train", None),
+        progress=progress,
+    )
     if out is not None:
-        write_file(out, _picture(out, explained, images.samples, analysis.images.samples, influence.level))
-    return {
-        "explanations": [e.to_dict() | w for e, w in zip(explained, changed, strict=True)],
-        "n": len(explained),
-        "level": influence.level,
-        "note": influence.note,
-        "run": args.run,
-        "output": out,
-        "seconds": time.perf_counter() - began,
-    }
-
-
-def _without(analysis: Any, queries: Any, ids: list[str]) -> list[dict[str, Any]]:
-    """Predictions without these training samples, or nothing where none was named."""
-    if not ids:
-        return [{} for _ in range(len(queries))]
-    what = analysis.what_if(queries, without=ids)
-    p = what.probabilities
-    return [
-        {
-            "without": {
-                "ids": list(ids),
-                "predicted": name,
-                "probability": float(p[q].max()),
-                "probabilities": dict(zip(what.classes, p[q].tolist(), strict=True)),
-            }
-        }
-        for q, name in enumerate(what.predicted)
-    ]
-
-
-def _picture(out: Path, explained: list[Any], queries: Any, train: Any, level: str) -> bytes | str:
-    from lqf.reports.html.explain import explain_page, explain_sheet
-
-    return (explain_page if out.suffix.lower() == ".html" else explain_sheet)(explained, queries, train, level)
+        explained.save(out, overwrite=args.overwrite)
+    extra = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
+    return {**explained.to_dict(), **extra}
 
 
 def show(result: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.next_steps import audit_command
 from lqf.errors import LQFError, ProcessLost
+from lqf.reports.weighting import balanced, class_weights, counting, how
 from lqf.runtime.distributed import joined, launched
 from lqf.settings import EFFORT, IMAGES, PROBLEM, SOLVING, Settings, Setup
 from lqf.utils.progress import Progress
@@ -147,16 +148,19 @@ def _interrupted(
 
 def show(result: dict[str, Any]) -> str:
     """A summary, and what to type next."""
-    run = shlex.quote(str(result["run"]))
+    run, by = shlex.quote(str(result["run"])), counting(result)
     lines = facts(
         [
             ("error on unseen images", _unseen(result)),
+            ("  mean of the classes", balanced(result, "") if result["rungs"] else ""),
             ("leave-one-out error", _leave_one_out(result)),
+            ("  mean of the classes", balanced(result, "loo_")),
             ("  of the head alone", "" if _is_head(result) or result["rungs"] else percent(result["head_loo_error"])),
             ("model", _model(result)),
             ("solver", _solver(result)),
             ("network", _moved(result["moved"])),
             ("relative residual", _residual(result)),
+            ("class weights", class_weights(result)),
             ("weight decay", _weight_decay(result)),
             ("skipped", counted(len(result["skipped"]), "image") if result["skipped"] else ""),
             ("time", duration(result["seconds"])),
@@ -168,9 +172,9 @@ def show(result: dict[str, Any]) -> str:
         [
             f"Fitted {counted(result['n'], 'image')}{given} of {counted(len(result['classes']), 'class')}.\n",
             *lines,
-            *_rungs(result["rungs"]),
+            *_rungs(result["rungs"], by),
             *_about_the_body(result["rungs"]),
-            *_choices(result["choices"]),
+            *_choices(result["choices"], by),
             *_further(result),
             f"\nNext:  lqf evaluate {run} TEST",
             f"       lqf predict {run} IMAGE…",
@@ -189,7 +193,8 @@ def _unseen(result: dict[str, Any]) -> str:
     """The error of the whole choice; for one model that was named, leave-one-out says it."""
     if result["error"] is None:
         return "" if not result["rungs"] else "not known: nothing could be left out"
-    return f"{percent(result['error'])} ± {100 * result['error_standard_error']:.1f} ({result['error_note']})"
+    note = how(result, result["error_note"])
+    return f"{percent(result['error'])} ± {100 * result['error_standard_error']:.1f} ({note})"
 
 
 def _model(result: dict[str, Any]) -> str:
@@ -204,8 +209,8 @@ def _model(result: dict[str, Any]) -> str:
     return ", ".join([kept[-1]["name"], POOLINGS.get(kept[-1]["pooling"], f"{kept[-1]['pooling']} pooling")])
 
 
-def _rungs(rungs: list[dict[str, Any]]) -> list[str]:
-    """A table of what was tried, and a line about what was not."""
+def _rungs(rungs: list[dict[str, Any]], by: str) -> list[str]:
+    """A table of what was tried, and a line about what was not; ``by``: what its errors count by, if that is said."""
     if not rungs:
         return []
     width = max(len(rung["name"]) for rung in rungs)
@@ -221,7 +226,7 @@ def _rungs(rungs: list[dict[str, Any]]) -> list[str]:
             gain = "" if rung["gain"] is None else f"{rung['gain']:+.3f} ± {rung['gain_standard_error']:.3f}"
             took, kept = rough_duration(rung["seconds"]), "  kept" if rung["kept"] else ""
             out.append(f"  {name}{percent(rung['error']):>8}{rung['loss']:>15.3f}{gain:>16}{took:>8}{kept}")
-    return out
+    return [*out, f"  (error and cross-entropy: {by})"] if by else out
 
 
 def _about_the_body(rungs: list[dict[str, Any]]) -> list[str]:
@@ -253,9 +258,10 @@ def _without(command: str) -> str:
     return shlex.join(words)
 
 
-def _choices(choices: list[dict[str, Any]]) -> list[str]:
+def _choices(choices: list[dict[str, Any]], by: str) -> list[str]:
     """One line per automatic choice: what was tried, with its leave-one-out error, and what was kept."""
-    return ["\nChosen out of sample:", *(_wrapped(_choice_line(c), 4) for c in choices)] if choices else []
+    heading = f"\nChosen out of sample{by and f' ({by})'}:"
+    return [heading, *(_wrapped(_choice_line(c), 4) for c in choices)] if choices else []
 
 
 def _wrapped(line: str, further: int) -> str:
@@ -295,7 +301,7 @@ def _leave_one_out(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
         return "not known for this many images and classes; evaluate on labelled test images"
     level = ", ".join(filter(None, [result["loo_level"], result["loo_note"]]))
-    return f"{percent(result['loo_error'])} ± {100 * result['loo_standard_error']:.1f} ({level})"
+    return f"{percent(result['loo_error'])} ± {100 * result['loo_standard_error']:.1f} ({how(result, level)})"
 
 
 def _moved(how: dict[str, Any] | None) -> str:

@@ -14,7 +14,7 @@ def load_model(args: argparse.Namespace) -> LQFClassifier:
     from lqf.estimator import LQFClassifier
 
     given = {name: getattr(args, name) for name in ("weights", "device") if hasattr(args, name)}
-    model = LQFClassifier.load(args.run, **given)
+    model = LQFClassifier.load(args.run, verbose=0, **given)  # the command has progress of its own
     if hasattr(args, "batch_size"):
         model.set_params(batch_size=args.batch_size)
     return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
@@ -18,9 +19,10 @@ def audit_command(run: str | Path, train: str | None = None, out: str = "OUT") -
     return shlex.join(["lqf", "audit", str(run), *(["--train", train] if train else []), "-o", out])
 
 
-def fit_command(manifest: Path, setup: Setup) -> str:
-    """`lqf fit MANIFEST -o RUN2`, of the same network and images opened in the same way."""
-    return shlex.join(["lqf", "fit", str(manifest), "-o", "RUN2", *_options(setup)])
+def fit_command(manifest: Path, setup: Setup, class_weight: str | Mapping[str, float] | None = None) -> str:
+    """`lqf fit MANIFEST -o RUN2`, of the same network, images opened in the same way and weights of classes."""
+    options = [*_options(setup), *_class_weight(class_weight)]
+    return shlex.join(["lqf", "fit", str(manifest), "-o", "RUN2", *options])
 
 
 def typed(command: str) -> str:
@@ -42,6 +44,13 @@ def _parts(command: str) -> list[str]:
         else:
             parts.append(word)
     return parts
+
+
+def _class_weight(given: str | Mapping[str, float] | None) -> list[str]:
+    if given is None:
+        return []
+    pairs = given if isinstance(given, str) else ",".join(f"{name}={weight:g}" for name, weight in given.items())
+    return ["--class-weight", pairs]
 
 
 def _options(setup: Setup) -> list[str]:

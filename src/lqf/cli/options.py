@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import Field, fields
@@ -68,6 +69,8 @@ def _reader(f: Field[Any]) -> Callable[[str], Any]:
     """What makes a value of the text of an option, by the field's type."""
     if f.name.endswith("weight_decay"):
         return decay
+    if f.name == "class_weight":
+        return weights_of_classes
     return next((kind for name, kind in (("int", int), ("float", float)) if str(f.type).startswith(name)), str)
 
 
@@ -81,6 +84,20 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"`{text}` is neither `auto` nor a number") from None
+
+
+def weights_of_classes(text: str) -> str | dict[str, float]:
+    """`balanced`, or `crack=3,ok=1`; names may have commas and equals signs."""
+    if text == "balanced":
+        return text
+    one, found, rest = re.compile(r"\s*(.+?)=(\d+\.?\d*|\.\d+)\s*(?:,|$)"), {}, text
+    while rest and (match := one.match(rest)):
+        if match[1] in found:
+            raise argparse.ArgumentTypeError(f"`{text}` names the class `{match[1]}` twice")
+        found[match[1]], rest = float(match[2]), rest[match.end() :]
+    if rest or not found:
+        raise argparse.ArgumentTypeError(f"`{text}` is neither `balanced` nor weights of classes like `crack=3,ok=1`")
+    return found
 
 
 def share(text: str) -> float:
@@ -163,6 +180,23 @@ def add_memory(parser: argparse._ActionsContainer) -> None:
 def add_overwrite(parser: argparse._ActionsContainer) -> None:
     """Permission to replace."""
     parser.add_argument("--overwrite", action="store_true", default=False, help="replace what is there, in one step")
+
+
+def add_rows(parser: argparse.ArgumentParser, what: str) -> None:
+    """A file of rows to write."""
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"{what}: a .csv, .jsonl or .parquet file to write")
+    add_overwrite(parser)
+
+
+def rows_path(args: argparse.Namespace) -> Path | None:
+    """The file of rows that was asked for; refused now where it cannot be written."""
+    if not hasattr(args, "output"):
+        return None
+    from lqf.reports.row_files import check
+
+    out = output_path(args.output)
+    check(out, args.overwrite)
+    return out
 
 
 def output_path(given: str) -> Path:

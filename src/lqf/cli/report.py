@@ -9,6 +9,8 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.reports.figures import interval
+from lqf.reports.weighting import how
 from lqf.settings import Setup
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, facts, percent, wrapped
@@ -58,7 +60,7 @@ def show(result: dict[str, Any]) -> str:
         [
             ("test error", "" if result["test_error"] is None else _test(result)),
             ("error on unseen images", "" if result["error"] is None else _unseen(result)),
-            ("leave-one-out error", f"{percent(result['loo_error'])} ({result['loo_level']})"),
+            ("leave-one-out error", f"{percent(result['loo_error'])} ({how(result, result['loo_level'])})"),
             ("contradicted labels", f"{result['contradicted']:,} of {counted(result['n'], 'image')}"),
             ("test against train", "" if shift is None else f"told apart with AUC {shift['auc']:.2f} (0.50: alike)"),
             ("written to", f"{result['output']} ({result['bytes'] / 1e6:.1f} MB)"),
@@ -70,8 +72,11 @@ def show(result: dict[str, Any]) -> str:
 
 
 def _unseen(result: dict[str, Any]) -> str:
-    return f"{percent(result['error'])} ± {100 * result['error_standard_error']:.1f} ({result['error_note']})"
+    note = how(result, result["error_note"])
+    return f"{percent(result['error'])} ± {100 * result['error_standard_error']:.1f} ({note})"
 
 
 def _test(result: dict[str, Any]) -> str:
-    return f"{percent(result['test_error'])} of {counted(result['test_n'], 'image')}"
+    ends = interval("error", result["test"]["intervals"]["error"])
+    chance = f" (95%: {ends})" if ends else ""
+    return f"{percent(result['test_error'])}{chance} of {counted(result['test_n'], 'image')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from typing import Any
 
 from lqf.cli import options
@@ -32,22 +33,25 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Rank by functional information, keep the first."""
     began = time.perf_counter()
     out = options.output_path(args.output) if hasattr(args, "output") else None
+    from lqf.fitting.class_weights import own_weights
     from lqf.reports.summary import manifest, summarize
     from lqf.utils.files import check_file, write_file
 
     if out is not None:
         check_file(out, args.overwrite, (".csv",))
     model = load_model(args)
+    fitted = model.fitted_
     train = getattr(args, "train", None)
     analysis = model.analyse(train, progress=progress)
     summary = summarize(analysis, args.keep, getattr(args, "validation", None))
     if out is not None:
-        write_file(out, manifest(summary, analysis.images.samples))
+        samples = replace(analysis.images.samples, weights=own_weights(analysis.model))
+        write_file(out, manifest(summary, samples))
     extra = {
         "run": args.run,
         "train": train,
         "output": out,
-        "next": None if out is None else fit_command(out, model.fitted_.setup),
+        "next": None if out is None else fit_command(out, fitted.setup, fitted.settings.class_weight),
         "seconds": time.perf_counter() - began,
     }
     return {**summary.to_dict(), **extra}

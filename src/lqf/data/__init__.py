@@ -8,14 +8,17 @@ Example:
 """
 
 from lqf.data.check import check_trainable
+from lqf.data.has_labels import has_labels
 from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
-from lqf.data.parts import has_pixels, select_images, with_views
+from lqf.data.parts import has_pixels, select_images, with_views, with_weights
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
+from lqf.data.read import check_kind
 from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
 from lqf.data.shards import gather_images, held, open_shard
 from lqf.data.unlabelled import load_unlabelled
+from lqf.data.unread import open_known
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -23,16 +26,20 @@ __all__ = [
     "Images",
     "Preprocess",
     "Samples",
+    "check_kind",
     "check_trainable",
     "gather_images",
+    "has_labels",
     "has_pixels",
     "held",
     "load_samples",
     "load_unlabelled",
     "normalize",
     "open_images",
+    "open_known",
     "open_shard",
     "rows_on",
     "select_images",
     "with_views",
+    "with_weights",
 ]

@@ -9,10 +9,14 @@ from lqf.errors import LQFError
 from lqf.utils.text import listed
 
 
-def check_trainable(samples: Samples) -> list[str]:
+def check_trainable(samples: Samples, *, strict: bool = False) -> list[str]:
     """Refuse samples from which a classifier cannot be trained: that takes two classes or more, each with an image.
 
     An image of weight zero counts as absent, as it does in the objective.
+
+    Args:
+        samples: The samples.
+        strict: Refuse also what is returned otherwise.
 
     Returns:
         Sentences about classes that leave-one-out says nothing about: with one image, or images of one group alone,
@@ -36,7 +40,10 @@ def check_trainable(samples: Samples) -> list[str]:
             f"{samples.name} has classes without an image{weight}: {listed(empty)}; add images to them or leave these "
             "classes out"
         )
-    return _about_single(samples, counts)
+    sentences = _about_single(samples, counts)
+    if sentences and strict:
+        raise LQFError(sentences[0])
+    return sentences
 
 
 def _about_single(samples: Samples, counts: np.ndarray) -> list[str]:

@@ -18,33 +18,12 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from PIL import (
-    BmpImagePlugin,
-    GifImagePlugin,
-    Image,
-    JpegImagePlugin,
-    PngImagePlugin,
-    PpmImagePlugin,
-    TiffImagePlugin,
-    UnidentifiedImageError,
-    WebPImagePlugin,
-)
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-Raw = bytes | Image.Image | np.ndarray | Tensor
+from lqf.data.formats import decoders, in_words, unreadable_kind
 
-# Only these decoders see a user's files (Pillow knows dozens, some start other programs). Importing registers them,
-# once and before any thread starts. A file's extension does not prove its format, so all are tried.
-_PLUGINS = (
-    JpegImagePlugin.JpegImageFile,
-    PngImagePlugin.PngImageFile,
-    WebPImagePlugin.WebPImageFile,
-    BmpImagePlugin.BmpImageFile,
-    TiffImagePlugin.TiffImageFile,
-    GifImagePlugin.GifImageFile,
-    PpmImagePlugin.PpmImageFile,
-)
-FORMATS = tuple(p.format for p in _PLUGINS if p.format in Image.OPEN)
+Raw = bytes | Image.Image | np.ndarray | Tensor
 
 _ORIENTATION = 0x0112
 _UPRIGHT = {
@@ -85,7 +64,7 @@ def to_image(raw: Raw, at_least: int | None = None) -> Image.Image:
 def is_image(file: BinaryIO) -> bool:
     """Whether a file starts like an image that some decoder accepts (its pixels may still be damaged)."""
     try:
-        with Image.open(file, formats=FORMATS):
+        with Image.open(file, formats=decoders()):
             return True
     except Exception:
         return False
@@ -110,7 +89,10 @@ def _load(raw: bytes | Image.Image | np.ndarray, at_least: int | None) -> Image.
         return raw
     if not raw:
         raise Unreadable("is an empty file")
-    image = Image.open(io.BytesIO(raw), formats=FORMATS)
+    missing = unreadable_kind(raw[:12])
+    if missing:
+        raise Unreadable(missing)
+    image = Image.open(io.BytesIO(raw), formats=decoders())
     if at_least is not None:
         image.draft(None, (2 * at_least, 2 * at_least))  # does nothing for other formats
     image.load()
@@ -166,7 +148,7 @@ def _to_8_bit(image: Image.Image) -> Image.Image:
 
 def _reason(e: Exception) -> str:
     if isinstance(e, UnidentifiedImageError):
-        return f"is not an image in a format that is read ({', '.join(f.lower() for f in FORMATS)})"
+        return f"is not an image in a format that is read ({in_words()})"
     if isinstance(e, Image.DecompressionBombError):
         return "has too many pixels"
     text = str(e)

@@ -93,7 +93,7 @@ def open_images(
             store[i] = pixels
         return digest, ""
 
-    results = _every(read, len(samples), workers, progress)
+    results = read_all(read, len(samples), workers, progress)
     skipped = tuple((samples.ids[i], reason) for i, (_, reason) in enumerate(results) if reason)
     check_skipped(samples, skipped, strict)
     hashes = tuple(digest for digest, _ in results if digest)
@@ -107,13 +107,16 @@ def _open_tensors(
     samples: Samples, source: TensorSource, preprocess: Preprocess, workers: int, progress: Progress
 ) -> TensorImages:
     if preprocess.views != "none":
-        raise LQFError(f"views {preprocess.views!r} need uint8 images; floating-point tensors go in unchanged")
-    return TensorImages(samples, tuple(_every(lambda i: sha256(source.raw(i)), len(samples), workers, progress)))
+        raise LQFError(f"views {preprocess.views!r} need pictures; normalised tensors go in unchanged")
+    return TensorImages(samples, tuple(read_all(lambda i: sha256(source.raw(i)), len(samples), workers, progress)))
 
 
-def _every(read: Callable[[int], T], n: int, workers: int, progress: Progress) -> list[T]:
+def read_all(
+    read: Callable[[int], T], n: int, workers: int, progress: Progress, what: str = "reading images"
+) -> list[T]:
+    """``read`` of every image in turn, by some threads."""
     results = []
-    with progress.stage("reading images", total=n, unit="images") as stage:
+    with progress.stage(what, total=n, unit="images") as stage:
         for result in in_order(read, range(n), workers):
             results.append(result)
             stage.advance()

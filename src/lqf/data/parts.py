@@ -1,4 +1,4 @@
-"""The same opened images with other views, or some of them only: nothing is decoded or copied again."""
+"""The same opened images with other views or weights, or some of them only: nothing is decoded or copied again."""
 
 from __future__ import annotations
 
@@ -32,8 +32,19 @@ def with_views(images: Images, preprocess: Preprocess) -> Images:
     if isinstance(images, PixelImages):
         return replace(images, preprocess=preprocess)
     if preprocess.views != "none":
-        raise LQFError(f"views {preprocess.views!r} need uint8 images; floating-point tensors go in unchanged")
+        raise LQFError(f"views {preprocess.views!r} need pictures; normalised tensors go in unchanged")
     return images
+
+
+def with_weights(images: Images, weights: np.ndarray) -> Images:
+    """The images with other sample weights (N,)."""
+    samples = replace(images.samples, weights=weights)
+    if isinstance(images, Shard):
+        part = with_weights(images.local, weights[images.own.start : images.own.stop])
+        return replace(images, samples=samples, local=part)
+    if isinstance(images, PixelImages | TensorImages):
+        return replace(images, samples=samples)
+    raise TypeError(f"{type(images).__name__} has no weights of its own")
 
 
 def select_images(images: Images, index: Index) -> Images:

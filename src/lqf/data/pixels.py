@@ -15,6 +15,7 @@ from lqf.data.preprocess import Preprocess
 from lqf.data.samples import Index, Samples, positions
 from lqf.data.sources import TensorSource
 from lqf.errors import LQFError
+from lqf.utils.text import counted
 
 Skipped = tuple[tuple[str, str], ...]  # (id, reason)
 
@@ -29,6 +30,9 @@ class PixelImages:
     skipped: Skipped
     workers: int
     store: np.ndarray | None = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"PixelImages({self.samples.name}: {counted(len(self), 'image')} of {self.preprocess.size} px)"
 
     @property
     def own(self) -> range:
@@ -84,11 +88,14 @@ class PixelImages:
 
 @dataclass(eq=False)
 class TensorImages:
-    """Floating-point tensors that go to the network unchanged."""
+    """Normalised tensors, which go to the network unchanged."""
 
     samples: Samples
     hashes: tuple[str, ...]
     skipped: Skipped = ()
+
+    def __repr__(self) -> str:
+        return f"TensorImages({self.samples.name}: {counted(len(self), 'tensor')})"
 
     @property
     def own(self) -> range:
@@ -103,12 +110,12 @@ class TensorImages:
 
     def batch(self, index: Index, view: int = 0) -> Tensor:
         if view != 0:
-            raise LQFError(f"view {view} was asked for; floating-point tensors have one view, 0")
+            raise LQFError(f"view {view} was asked for; normalised tensors have one view, 0")
         assert isinstance(self.samples.source, TensorSource)
         return self.samples.source.batch(positions(index, len(self)))
 
     def whole(self, index: Index) -> Tensor:
-        raise LQFError("floating-point tensors go to the network unchanged; for random crops give uint8 images")
+        raise LQFError("normalised tensors go to the network unchanged; for random crops give pictures")
 
 
 def decoded(samples: Samples, preprocess: Preprocess, i: int) -> tuple[str, np.ndarray]:

@@ -30,6 +30,11 @@ class Source(Protocol):
         """What it is, in a sentence: `photos/train`, or "the array"."""
         ...
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Of an image as an array, where the first one is one: (H, W) or (H, W, C), or that of a tensor."""
+        ...
+
     def __len__(self) -> int: ...
 
     def raw(self, i: int) -> Raw:
@@ -51,6 +56,7 @@ class FileSource:
 
     name: str
     paths: tuple[Path, ...]
+    shape: None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -81,6 +87,11 @@ class PictureSource:
     rows: np.ndarray = field(repr=False)
     again: Callable[[int], Image.Image | np.ndarray] | None = field(default=None, repr=False)
 
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        first = self.items[0]
+        return tuple(first.shape) if isinstance(first, np.ndarray) else None
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -102,11 +113,15 @@ class PictureSource:
 
 @dataclass(frozen=True)
 class TensorSource:
-    """Floating-point tensors of one shape that go to the network unchanged."""
+    """Normalised tensors of one shape, which go to the network unchanged."""
 
     name: str
     items: Tensor | list[Tensor] = field(repr=False)  # (M, …), or M tensors: stacking them would need the memory twice
     rows: np.ndarray = field(repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.items[0].shape)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -22,7 +22,6 @@ class Table:
         labels: Names or whole numbers; None where the source has no labels.
         weights: One per image, or None.
         groups: One per image, or None.
-        class_names: Classes that exist even if no image has them (an empty class folder).
     """
 
     source: Source
@@ -30,4 +29,3 @@ class Table:
     labels: Sequence[Label] | None = None
     weights: Sequence[float] | np.ndarray | None = None
     groups: Sequence[str] | None = None
-    class_names: tuple[str, ...] = ()

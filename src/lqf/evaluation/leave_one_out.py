@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.evaluation.balance import balanced, effective_number, judging_weights
 from lqf.evaluation.calibration import calibrate, probabilities
 from lqf.evaluation.metrics import standard_error
 from lqf.linear.targets import decide, error_rate
 from lqf.utils.exactness import Answer
+from lqf.utils.text import counted, percent
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LeaveOneOut(Answer):
     """Out-of-sample outputs of the training samples.
 
@@ -22,11 +24,18 @@ class LeaveOneOut(Answer):
 
     Attributes:
         labels: (N,).
-        weights: (N,) sample weights.
+        weights: (N,) sample weights, those of the classes included.
+        choose_by: what counts alike where the temperature is chosen: "images", by their weights, or "classes".
     """
 
     labels: Tensor
     weights: Tensor
+    choose_by: str = "images"
+
+    def _about(self) -> str:
+        known, n = int(self.known.sum()), len(self.labels)
+        part = f", known for {known:,}" if known < n else ""
+        return f"{counted(n, 'sample')}{part}, error {percent(self.error) if known else 'not known'}"
 
     @property
     def outputs(self) -> Tensor:
@@ -45,8 +54,20 @@ class LeaveOneOut(Answer):
 
     @property
     def standard_error(self) -> float:
-        """Of the error, by the number of samples whose outputs are known."""
-        return standard_error(self.error, int(self.known.sum()))
+        """Of the error, by the number of samples whose outputs are known; unequal weights are worth fewer."""
+        return standard_error(self.error, effective_number(self._known()[2]))
+
+    @property
+    def balanced_error(self) -> float:
+        """Mean of the classes' errors, however many samples each has."""
+        outputs, labels, weights = self._known()
+        return error_rate(outputs, labels, balanced(weights, labels))
+
+    @property
+    def balanced_standard_error(self) -> float:
+        """Of the balanced error."""
+        _, labels, weights = self._known()
+        return standard_error(self.balanced_error, effective_number(balanced(weights, labels)))
 
     @property
     def predicted(self) -> Tensor:
@@ -55,7 +76,8 @@ class LeaveOneOut(Answer):
 
     def temperature(self) -> float:
         """Calibrated inverse temperature."""
-        return calibrate(*self._known())
+        outputs, labels, weights = self._known()
+        return calibrate(outputs, labels, judging_weights(self.choose_by, weights, labels))
 
     def probabilities(self) -> Tensor:
         """(N, n_classes) out-of-sample probabilities, at the temperature that is calibrated on all of them."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.evaluation.balance import effective_number
 from lqf.evaluation.calibration import calibrate, log_losses
 
 LEAST_GAIN = 0.005
@@ -63,6 +64,13 @@ def cross_fitted_losses(outputs: Tensor, labels: Tensor, weights: Tensor, parts:
     return out
 
 
+def mean_loss(losses: Tensor, weights: Tensor) -> float:
+    """Of the samples whose losses (N,) are known, weighted; infinite where none is."""
+    known = ~losses.isnan()
+    w = weights[known].to(losses)
+    return float((w * losses[known]).sum() / w.sum()) if len(w) else math.inf
+
+
 def _at_least_two(parts: Tensor, known: Tensor) -> Tensor:
     """The parts themselves, or, where only one of them is known, its samples dealt out in turn."""
     if len(parts[known].unique()) > 1:
@@ -80,7 +88,7 @@ def gain(before: Tensor, after: Tensor, weights: Tensor) -> Gain:
     d, w = (before - after)[known], weights[known].to(before)
     w = w / w.sum()
     mean, loss = float((w * d).sum()), float((w * before[known]).sum())
-    effective = 1 / float(w.square().sum())
+    effective = effective_number(w)
     if effective <= 1:
         return Gain(mean, math.inf, loss)
     variance = float((w * (d - mean).square()).sum()) / (effective - 1)

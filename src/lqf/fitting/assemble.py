@@ -12,8 +12,9 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.finetuned import Tuned
 from lqf.fitting.fitted_model import FINETUNING, FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.knowledge import Known, of_head, of_problem
 from lqf.fitting.out_of_sample import prior_temperature, temperature
-from lqf.fitting.report import FitReport, choice_of_weight_decay
+from lqf.fitting.report import FitReport, choice_of_weight_decay, out_of_sample
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
@@ -46,7 +47,8 @@ def assemble(
     )
     beta = temperature(problem, loo, shown)
     head = v + mean if model.around_w0 else v
-    return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown)
+    known = of_problem(problem)
+    return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown, known)
 
 
 def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
@@ -60,7 +62,7 @@ def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
     report = _report(head, solution, loo, choices=choices, plan=plan, point=None, head_loo_error=error)
     v = solution.delta.view(head.head.residual.shape[1], -1)
     beta = prior_temperature(data) if loo is None else loo.temperature()
-    return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report, shown)
+    return _fitted(head, v, torch.zeros_like(v[:, :-1]), v.new_zeros(0), loo, beta, report, shown, of_head(head))
 
 
 def assemble_finetuned(tuned: Tuned, loo: LeaveOneOut | None, shown: str) -> FittedModel:
@@ -94,9 +96,10 @@ def head_solution(head: Head, mu: float) -> Solution:
 
 def _error(choice: Choice, data: TrainingSet, shown: str | None) -> float:
     """Leave-one-out error of a closed-form head in the views of predictions."""
-    if shown in (None, data.preprocess.views):
+    same = shown in (None, data.preprocess.views)
+    if same and data.judge.weights is data.judge.counted:
         return choice.best.error
-    return data.judge.error(choice.e_loo, view_count(shown))
+    return data.judge.error(choice.e_loo, None if same else view_count(str(shown)))
 
 
 def _report(
@@ -133,10 +136,7 @@ def _report(
         certificate=proof.sentence,
         history=solution.history,
         unknowns=solution.delta.numel(),
-        loo_error=None if loo is None else loo.error,
-        loo_standard_error=None if loo is None else loo.standard_error,
-        loo_level=None if loo is None else loo.level,
-        loo_note=None if loo is None else loo.note,
+        **out_of_sample(loo),
         head_loo_error=head_loo_error,
         point_ridge=head.point_ridge if point else head.choice.mu,
         device=str(context.device),
@@ -145,6 +145,8 @@ def _report(
         stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
         seconds=context.clock.total(),
         output_gap=proof.output_gap,
+        weighted=bool((data.sample_weights != data.sample_weights[0]).any()),
+        choose_by=context.settings.choose_by,
     )
 
 
@@ -157,6 +159,7 @@ def _fitted(
     beta: float,
     report: FitReport,
     shown: str | None,
+    known: Known | None = None,
 ) -> FittedModel:
     data, settings = head.data, head.context.settings
     trained = data.preprocess.views
@@ -179,4 +182,5 @@ def _fitted(
         report=report if same else replace(report, predict_views=shown),
         settings=settings,
         trained_views=None if same else trained,
+        known=known,
     )

@@ -23,6 +23,7 @@ from lqf.errors import LQFError
 from lqf.linear.ridge import Ridge
 from lqf.runtime.distributed import World
 from lqf.solvers.stochastic import StateCheckpoint
+from lqf.utils import naming
 from lqf.utils.files import atomic_file
 
 
@@ -97,11 +98,13 @@ class Checkpoint:
                 vectors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
         except (SafetensorError, OSError) as error:
             raise LQFError(
-                f"`{self.path}` is not a readable checkpoint ({error}); delete it and fit without --resume"
+                f"`{self.path}` is not a readable checkpoint ({error}); delete it and fit without "
+                f"{naming.given('resume')}"
             ) from error
         if meta.get("fingerprint") != self._fingerprint:
             raise LQFError(
-                f"`{self.path}` belongs to a fit with other data or settings; give the same ones, or no --resume"
+                f"`{self.path}` belongs to a fit with other data or settings; give the same ones, or no "
+                f"{naming.given('resume')}"
             )
         return State(vectors, json.loads(meta["state"]))
 

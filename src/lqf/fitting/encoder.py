@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lqf.backbones import Backbone
 from lqf.backbones.bilinear_pool import ChannelMoment, principal_rows
+from lqf.data.unread import UnreadImages
 from lqf.fast.engine import Engine
 from lqf.fitting.context import Context
 from lqf.fitting.training_set import TrainingSet
@@ -64,7 +65,9 @@ class Encoder:
 
     @cached_property
     def inputs(self) -> Inputs:
-        """Rows on the device; the frozen prefix's activations are kept when they fit."""
+        """Rows on the device; the frozen prefix's activations are kept when they fit (those of images whose pixels
+        nobody has asked for yet, from `prepare` on).
+        """
         if self.shared is not None:
             return self.shared
         context, given = self.context, self.context.settings.batch_size
@@ -80,9 +83,14 @@ class Encoder:
         )
         if given is None:
             inputs = in_fitting_batches(inputs, self.body)
-        inputs.cache_prefix(progress=context.progress)
-        inputs.keep_on_device()
+        if not isinstance(self.data.images, UnreadImages):
+            inputs.keep(context.progress)
         return inputs
+
+    def prepare(self) -> None:
+        """Before passes over rows whose pixels were not asked for so far."""
+        if isinstance(self.data.images, UnreadImages):
+            self.inputs.keep(self.context.progress)
 
     def whole_example(self) -> Tensor:
         """A few rows as the whole network takes them, whatever part of it is linearised."""

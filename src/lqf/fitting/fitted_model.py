@@ -13,13 +13,16 @@ from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fast import FastLinearization
+from lqf.fitting.knowledge import Known
 from lqf.fitting.report import FitReport
 from lqf.linear import sweep
 from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.linearize import Linearization, linearized_body
 from lqf.linear.model import with_one
 from lqf.settings import Settings, Setup
+from lqf.utils.notebook import Shown
 from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import counted
 
 CPU = torch.device("cpu")
 FINETUNING = "finetune"
@@ -31,6 +34,7 @@ class TrainingTable:
     """What is kept of the training samples: enough to name them, to open them again, and to recognise changed files.
 
     ``source`` is the folder or manifest as it was given to the fit; None: an array or a data set of the caller's.
+    ``shape`` is that of one image, where images were arrays or tensors: (H, W), (H, W, C) or a tensor's.
     """
 
     ids: tuple[str, ...]
@@ -39,10 +43,14 @@ class TrainingTable:
     groups: tuple[str, ...] | None
     hashes: tuple[str, ...]
     source: str | None = None
+    shape: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        return f"TrainingTable({counted(len(self.ids), 'image')} of {self.source or 'data in memory'})"
 
 
 @dataclass(frozen=True, eq=False)
-class FittedModel:
+class FittedModel(Shown):
     """f(x) = c + V z̃(x) + W̄ J_z(x) δ_body, averaged over the image's views.
 
     Attributes:
@@ -63,6 +71,7 @@ class FittedModel:
         setup: with which network and images were opened.
         tried: out-of-sample outputs (N, C) of every model that a climb has tried, by name.
         trained_views: of every training image; None: those of predictions.
+        known: what questions about the training images need; None: nothing is known but the model.
     """
 
     backbone: Backbone
@@ -82,6 +91,25 @@ class FittedModel:
     setup: Setup = field(default_factory=Setup)
     tried: Mapping[str, Tensor] = field(default_factory=dict)
     trained_views: str | None = None
+    known: Known | None = None
+
+    def __repr__(self) -> str:
+        return f"FittedModel({self.headline})"
+
+    @property
+    def what(self) -> str:
+        """What it is: which part of which network was fitted."""
+        network = self.report.backbone.removeprefix("module:")
+        if not self.solved:
+            return f"{network}, fine-tuned"
+        if self.head_alone:
+            return f"closed-form head of {network}"
+        return f"LQF of {network}" if self.stage == "all" else f"LQF of {network} from `{self.stage}` on"
+
+    @property
+    def headline(self) -> str:
+        """What it is, and its error."""
+        return f"{self.what}; {self.report.headline}"
 
     @property
     def head_alone(self) -> bool:

@@ -17,6 +17,7 @@ from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.select_ridge import Choice, choose_ridge, given_ridge, unjudged
 from lqf.fitting.training_set import TrainingSet
+from lqf.kernels.ridge import KernelRidge
 from lqf.solvers.head import Head
 
 PRIOR_STRENGTH = 1.0
@@ -83,6 +84,12 @@ class HeadFit:
         if acting_features(encoder.backbone) is None:
             return cls.with_ridge(encoder, pooling, features, point)
         return replace(cls.with_ridge(encoder, pooling, features, lambda scale: scale), point=point)
+
+    @classmethod
+    def known(cls, encoder: Encoder, pooling: str, features: Tensor, point: float, made: KernelRidge | None) -> HeadFit:
+        """With features that were computed before, and the head factorised on them, where that was kept."""
+        head = replace(_head(encoder, features, None), made=made)
+        return cls(encoder, pooling, features, head, unjudged(point, head.residual), point=point)
 
     @cached_property
     def acting(self) -> HeadFit:

@@ -14,14 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.evaluation.paired import Gain
+from lqf.evaluation.paired import Gain, mean_loss
 from lqf.fitting.checkpoint import read_state
 from lqf.fitting.context import Context
 from lqf.fitting.report import last_kept
@@ -40,6 +39,7 @@ from lqf.linear.batch import usual_rows
 from lqf.linear.targets import error_rate
 from lqf.runtime.deadline import OutOfTime
 from lqf.runtime.out_of_memory import DoesNotFit, in_smaller_batches
+from lqf.utils import naming
 from lqf.utils.text import percent, rough_duration
 
 T = TypeVar("T")
@@ -158,10 +158,10 @@ def climb(
     plan = make_plan(ground)
     done = settled(earlier) if earlier else set()
     if earlier is not None and all(rung.name in done for rung in plan.rungs):
-        context.progress.say(f"all that effort {plan.effort} has was tried; a higher --effort has more")
+        context.progress.say(f"all that effort {plan.effort} has was tried; a higher {naming.name('effort')} has more")
         return earlier
     for line in plan.lines(done):
-        context.progress.say(line)
+        context.progress.note(line)
     ground = ground.with_settings(linearize=plan.stage)
     return _Climb(ground, plan, context, keep or (lambda _: None), earlier).run()
 
@@ -180,7 +180,10 @@ class _Climb:
             if not self._step(rung):
                 break
         if not self.ground.best:
-            raise LQFError("no model could be fitted; a smaller --batch-size, --size or backbone needs less memory")
+            raise LQFError(
+                f"no model could be fitted; a smaller {naming.name('batch_size')}, {naming.name('size')} or backbone "
+                "needs less memory"
+            )
         model = self._reported(last=True)
         self.keep(model)
         return model
@@ -321,7 +324,7 @@ class _Climb:
                 attempt.alternatives,
             )
         )
-        self.context.progress.say(_said(self.tried[-1], self.context))
+        self.context.progress.note(_said(self.tried[-1], self.context))
         if gains:
             self._keep()
 
@@ -331,9 +334,8 @@ class _Climb:
         known = ~losses.isnan()
         if not bool(known.any()):
             return None, None
-        weights = torch.tensor(data.images.samples.weights)[known]
-        loss = float((weights * losses[known]).sum() / weights.sum())
-        return error_rate(outputs[known], data.labels[known], weights), loss
+        error = error_rate(outputs[known], data.labels[known], data.judging[known])
+        return error, mean_loss(losses, data.judging)
 
     def _reported(self, last: bool = False) -> Model:
         """The best model with the report of the whole climb."""
@@ -346,6 +348,8 @@ class _Climb:
             error=None if whole is None else whole.error,
             error_standard_error=None if whole is None else whole.standard_error,
             error_note=None if whole is None else whole.note,
+            balanced_error=None if whole is None else whole.balanced_error,
+            balanced_standard_error=None if whole is None else whole.balanced_standard_error,
             next_rung=self._next(),
             stages={name: round(seconds, 3) for name, seconds in clock.seconds.items()},
             seconds=clock.total(),
@@ -357,12 +361,11 @@ class _Climb:
         if data.alone:
             return None
         candidates, heads = self._outputs(), 1 + sum(len(t.alternatives) for t in self.tried)
-        weights, folds = torch.tensor(data.images.samples.weights), data.folds[:: data.n_views]
+        folds = data.folds[:: data.n_views]
         doubts = {name: attempt.doubt for name, attempt in self.ground.attempts.items()}
-        outputs = choice_outputs(candidates, heads, self.ground.losses, weights, folds, doubts)
-        outputs = outputs.masked_fill(data.single[:, None], torch.nan)
+        outputs = choice_outputs(candidates, heads, self.ground.losses, data.judging, folds, doubts)
         note = f"all choices made again without each of {len(folds.unique())} folds"
-        return LeaveOneOut(outputs, "estimated", note, labels=data.labels, weights=weights)
+        return data.left_out(outputs, "estimated", note)
 
     def _outputs(self) -> dict[str, Tensor]:
         """Of all candidates by name, in the order in which they were tried; alternatives follow the one taken."""

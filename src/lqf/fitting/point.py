@@ -100,6 +100,12 @@ def probe_point(head: Head, mu: float) -> Point:
     return Point("probe", head.solve(mu)[None], torch.zeros(len(head.features), dtype=torch.long))
 
 
+def no_point(of: Head) -> Point:
+    """Of a head alone, around which nothing is linearised."""
+    heads = torch.zeros(1, of.residual.shape[1], of.features.shape[1] + 1, dtype=torch.float64)
+    return Point("probe", heads, torch.zeros(len(of.features), dtype=torch.long))
+
+
 def crossfit_point(head: Head, mu: float, fold: Tensor) -> Point:
     """One closed-form head per fold, made without it."""
     return _crossfitted("crossfit", lambda keep: closed_form(head, keep, mu), head, fold)

@@ -42,7 +42,7 @@ def pose(head: HeadFit, ridge: Ridge | None = None) -> TrainingProblem:
     outline = _affordable(head)
     assert outline.plan is not None
     given_shown(outline.data.preprocess.views, head.context.settings)  # before anything is solved
-    head.context.progress.say(outline.plan.sentence)
+    head.context.progress.note(outline.plan.sentence)
     return with_strengths(outline, ridge)
 
 
@@ -56,7 +56,7 @@ def pose_again(head: HeadFit, moves: Moves, ridge: Ridge | None = None) -> Train
     """
     outline = planned(outlined(head))
     assert outline.plan is not None
-    head.context.progress.say(f"linearised again: {outline.plan.sentence}")
+    head.context.progress.note(f"linearised again: {outline.plan.sentence}")
     return with_strengths(replace(outline, moves=moves), ridge or moves.strengths)
 
 

@@ -50,7 +50,7 @@ def refit_folds(problem: TrainingProblem, *, every: bool, first: int | None = No
         outputs, after = _around_one_point(problem, folds, first), ""
     note = f"by refits without each of {total} folds{after}"
     if folds < total:
-        note = f"by refits without {folds} of {total} folds{after}; --loo folds takes all"
+        note = f"by refits without {folds} of {total} folds{after}; with loo `folds`, without each of them"
     return data.left_out(outputs, "estimated", note)
 
 

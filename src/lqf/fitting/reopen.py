@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-from torch import Tensor
+from typing import cast
 
 from lqf.data import Images
 from lqf.errors import LQFError
@@ -12,10 +11,13 @@ from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.knowledge import Tensors, factorised, fits
+from lqf.fitting.point import Kind, Point, no_point
 from lqf.fitting.pose import outlined
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
 from lqf.linear.ridge import Ridge
+from lqf.utils import naming
 
 
 def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProblem:
@@ -32,7 +34,7 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
     if settings.augment != "none":
         raise LQFError(
             f"the model was fitted on random views (augment {settings.augment!r}), which no training sample can be "
-            "taken out of; fit with augment='none'"
+            f"taken out of; fit with {naming.given('augment', 'none')}"
         )
     if model.head_alone:
         settings = replace(settings, form="centred")  # a head alone is always penalised around zero
@@ -40,25 +42,49 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
     encoder = Encoder(TrainingSet(images, model.trained_on, context), model.backbone)
     if not model.solved:
         return _around_trained(encoder, model)
+    known = None if model.known is None else model.known.read(context.progress.say)
+    if known is not None and fits(known, len(images) * images.n_views):
+        return _from(known, encoder, model)
     head = HeadFit.at(encoder, model.report.pooling, model.report.point_ridge)
-    outline = outlined(head)
+    outline = outlined(head, no_point(head.acting.head) if model.head_alone else None)
     problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))
-    if not model.head_alone:
-        made = problem.model.of_all_features(problem.model.heads.mean(0))
-        _check_point(model.point, made[:, :-1])
+    _check_point(model, problem)
     return problem
+
+
+def _from(known: Tensors, encoder: Encoder, model: FittedModel) -> TrainingProblem:
+    """The problem from what its fit knew: no pass over the data, and nothing factorised again."""
+    data, device = encoder.data, encoder.context.device
+    rows, groups = data.weights, data.groups.to(device)
+    made = factorised(known, rows, groups) if model.head_alone else None
+    head = HeadFit.known(encoder, model.report.pooling, known["features"].to(device), model.report.point_ridge, made)
+    point = no_point(head.acting.head)
+    if not model.head_alone:
+        assert model.report.point is not None
+        point = Point(cast("Kind", model.report.point), known["heads"], known["fold"])
+    outline = outlined(head, point)
+    problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))
+    _check_point(model, problem)
+    if model.head_alone:
+        return problem
+    c = problem.model.n_outputs
+    pairs = (rows.repeat_interleave(c), groups.repeat_interleave(c))
+    return replace(problem, kept=factorised(known, *pairs))
 
 
 def _around_trained(encoder: Encoder, model: FittedModel) -> TrainingProblem:
     """The problem of the closed-form head on the features of a network that was trained and not solved."""
     head = HeadFit.of(encoder, model.report.pooling, encoder.features())
-    outline = outlined(head)
+    outline = outlined(head, no_point(head.acting.head))
     return replace(outline, quadratic=outline.quadratic.with_ridge(Ridge(head.choice.mu, head.choice.mu)))
 
 
-def _check_point(stored: Tensor, made: Tensor, tol: float = 1e-3) -> None:
+def _check_point(model: FittedModel, problem: TrainingProblem, tol: float = 1e-3) -> None:
     """The head at the point depends on everything before it; if it is the same, so is the problem."""
-    made = made.to(stored)
+    if model.head_alone:
+        return
+    stored = model.point
+    made = problem.model.of_all_features(problem.model.heads.mean(0))[:, :-1].to(stored)
     gap = float((stored - made).norm() / stored.norm().clamp_min(1e-30))
     if gap > tol:
         raise LQFError(

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from lqf.linear.ridge import Ridge
 from lqf.solvers.solution import Step
+from lqf.utils.text import counted, duration, percent
 
 if TYPE_CHECKING:
+    from lqf.evaluation.leave_one_out import LeaveOneOut
     from lqf.fitting.head_fit import HeadFit
     from lqf.fitting.select_ridge import Choice, Trial
 
@@ -45,6 +47,11 @@ class FitReport:
         next_rung: what would come next, with its predicted seconds; None where there is nothing.
         images_given: images that there were, where the time limit allowed a part of them; None: all were used.
         predict_views: of predictions; None: those of training.
+        class_weights: of every class, with which the weights of its images were multiplied; None: they were not.
+        weighted: whether images have unequal weights, in the objective and in all errors.
+        choose_by: what counts alike where models and settings are compared: "images", by these weights, or "classes".
+        balanced_error, balanced_standard_error: of the whole choice, as the mean of the classes' errors.
+        loo_balanced_error, loo_balanced_standard_error: likewise of leave-one-out.
     """
 
     n: int
@@ -88,6 +95,26 @@ class FitReport:
     next_rung: dict[str, Any] | None = None
     images_given: int | None = None
     predict_views: str | None = None
+    class_weights: dict[str, float] | None = None
+    weighted: bool = False
+    choose_by: str = "images"
+    balanced_error: float | None = None
+    balanced_standard_error: float | None = None
+    loo_balanced_error: float | None = None
+    loo_balanced_standard_error: float | None = None
+
+    def __repr__(self) -> str:
+        return f"FitReport({self.headline}; {duration(self.seconds)})"
+
+    @property
+    def headline(self) -> str:
+        """What it was fitted on, and the error on unseen images as far as it is known."""
+        data = f"{counted(self.n, 'image')}, {counted(len(self.classes), 'class')}"
+        if self.error is not None and self.error_standard_error is not None:
+            return f"{data}; expected error {percent(self.error)} ± {100 * self.error_standard_error:.1f}"
+        if self.loo_error is not None:
+            return f"{data}; leave-one-out error {percent(self.loo_error)} ({self.loo_level})"
+        return f"{data}; error on unseen images not known"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -131,9 +158,22 @@ LATER = frozenset(
         "next_rung",
         "images_given",
         "predict_views",
+        "class_weights",
+        "weighted",
+        "choose_by",
+        "balanced_error",
+        "balanced_standard_error",
+        "loo_balanced_error",
+        "loo_balanced_standard_error",
     }
 )
 """Values that came with version 0.2."""
+
+
+def out_of_sample(loo: LeaveOneOut | None) -> dict[str, Any]:
+    """What a report says of leave-one-out; None where it is not known."""
+    known = ("error", "standard_error", "balanced_error", "balanced_standard_error", "level", "note")
+    return {f"loo_{name}": None if loo is None else getattr(loo, name) for name in known}
 
 
 def last_kept(rungs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

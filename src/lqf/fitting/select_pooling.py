@@ -23,6 +23,7 @@ from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.token_poolings import OWN, average_of, means_of, that_begin_at, tokens_of, try_token_poolings
 from lqf.fitting.training_set import TrainingSet
+from lqf.utils import naming
 from lqf.utils.text import byte_count
 
 MOST_ROWS = {False: 5000, True: 16000}
@@ -64,7 +65,7 @@ def candidate_heads(data: TrainingSet, backbone: Backbone, pooling: str | None =
         encoder.engine.compile_ahead()
     wanted = _wanted(encoder, pooling or context.settings.pooling)
     if wanted.note:
-        context.progress.say(wanted.note)
+        context.progress.note(wanted.note)
     return try_poolings(wanted, encoder)
 
 
@@ -173,7 +174,12 @@ def candidates(
         return Candidates(pool, (asked,) if asked in ASKED else means, k)
     need = 3 * rows * (k * (k + 1) // 2) * item + 6 * 8 * rows * rows
     if min(rows, k * (k + 1) // 2) > MOST_ROWS[cuda]:
-        return Candidates(pool, means, k, f"bilinear pooling is not tried for {rows:,} rows; --pooling bilinear does")
+        return Candidates(
+            pool,
+            means,
+            k,
+            f"bilinear pooling is not tried for {rows:,} rows; {naming.given('pooling', 'bilinear')} does",
+        )
     if need > memory:
         return Candidates(pool, means, k, f"bilinear pooling is not tried: it needs {byte_count(need)} of memory")
     return Candidates(pool, (*means, "bilinear", "both") if together else (*means, "bilinear"), k)

@@ -44,9 +44,10 @@ class Judge:
     Attributes:
         targets: (n, C) of the rows.
         labels: (N,) of the samples.
-        weights: (N,) of the samples.
+        weights: (N,) of the samples, where candidates are compared.
         n_views: rows per sample.
         blind: whether leaving samples out says nothing about them, so that strengths have to be priors.
+        counted: (N,) of the samples, where an error is reported; None: the same.
     """
 
     targets: Tensor
@@ -54,20 +55,23 @@ class Judge:
     weights: Tensor
     n_views: int
     blind: bool = False
+    counted: Tensor | None = None
 
     def of(self, samples: Tensor) -> Judge:
         """The judge of some samples only."""
         rows = (samples[:, None] * self.n_views + torch.arange(self.n_views)).flatten()
         targets = self.targets[rows.to(self.targets.device)]
-        return Judge(targets, self.labels[samples], self.weights[samples], self.n_views, self.blind)
+        counted = None if self.counted is None else self.counted[samples]
+        return Judge(targets, self.labels[samples], self.weights[samples], self.n_views, self.blind, counted)
 
     def outputs(self, e_loo: Tensor, first: int | None = None) -> Tensor:
         """Out-of-sample outputs t − e^loo of the samples (N, C), averaged over their views or the first so many."""
         return average_views(self.targets.to(e_loo) - e_loo, self.n_views, first)
 
     def error(self, e_loo: Tensor, first: int | None = None) -> float:
-        """Share of wrong decisions by `outputs`."""
-        return error_rate(self.outputs(e_loo, first), self.labels, self.weights)
+        """Share of wrong decisions by `outputs`, as it is reported."""
+        counted = self.weights if self.counted is None else self.counted
+        return error_rate(self.outputs(e_loo, first), self.labels, counted)
 
     def trial(self, e_loo: Tensor, mu: float, omega: float) -> Trial:
         """Judge one candidate."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.evaluation.paired import mean_loss
 from lqf.settings import NAMED_VIEWS, Settings, begins_with, check_shown, view_count
 
 Losses = Callable[[Tensor], Tensor]
@@ -33,7 +34,7 @@ class Shown:
     outputs: Tensor
 
 
-def select_shown(rows: Tensor, views: str, settings: Settings, losses: Losses) -> Shown:
+def select_shown(rows: Tensor, views: str, settings: Settings, losses: Losses, weights: Tensor | None = None) -> Shown:
     """Those with the lowest out-of-sample loss, or as the settings say.
 
     Args:
@@ -41,9 +42,11 @@ def select_shown(rows: Tensor, views: str, settings: Settings, losses: Losses) -
         views: name of the views that were trained on.
         settings: ``predict_views``.
         losses: of averaged outputs.
+        weights: (N,) by which their mean is taken; default: all the same.
     """
+    weights = torch.ones(len(rows)) if weights is None else weights
     candidates = {name: averaged(rows, name) for name in _candidates(views, settings)}
-    found = {name: _mean(losses(outputs)) for name, outputs in candidates.items()}
+    found = {name: mean_loss(losses(outputs), weights) for name, outputs in candidates.items()}
     best = min(found, key=lambda name: found[name])
     return Shown(best, candidates[best])
 
@@ -71,8 +74,3 @@ def _candidates(views: str, settings: Settings) -> tuple[str, ...]:
     if asked == "same" or view_count(views) < 3 or views in ("five", "ten"):
         return (views,)
     return (views, "flip", "none")
-
-
-def _mean(losses: Tensor) -> float:
-    known = losses[~losses.isnan()]
-    return float(known.mean()) if len(known) else torch.inf

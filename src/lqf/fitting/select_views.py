@@ -22,6 +22,7 @@ from lqf.fitting.report import choice_of_views
 from lqf.fitting.select_pooling import MOST_ROWS
 from lqf.fitting.select_ridge import Trial
 from lqf.solvers.planner import Plan
+from lqf.utils import naming
 from lqf.utils.text import byte_count
 
 GAIN = 0.02
@@ -43,7 +44,7 @@ def select_views(head: HeadFit, fixed: str | None = None) -> HeadFit:
     if not against and len(data) > MOST_IMAGES:
         against = f"are not tried for {len(data):,} images"
     if against and fixed is None:
-        context.progress.say(f"mirrored views {against}; --views flip does")
+        context.progress.note(f"mirrored views {against}; {naming.given('views', 'flip')} does")
         return head
     other = in_views(head, "flip")
     if fixed == "flip":

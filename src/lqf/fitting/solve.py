@@ -58,9 +58,7 @@ def planned_kernels(problem: TrainingProblem, plan: Plan) -> Kernels:
 
 def solve_dense(problem: TrainingProblem) -> Solution:
     """From the exact kernels, refined until the passes over the data agree with them."""
-    assert problem.plan is not None
-    kernels = problem.kernels or planned_kernels(problem, problem.plan)
-    kernel, b_norm = kernels.factorise(problem.ridge), kernels.rhs_norm()
+    kernel, b_norm = problem.dual
     return Dense().solve(problem.measured, problem.features, kernel, b_norm=b_norm, progress=problem.context.progress)
 
 

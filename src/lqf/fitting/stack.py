@@ -16,11 +16,13 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.fitted_model import FittedModel, TrainingTable
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
+from lqf.utils.notebook import Shown
 from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import percent
 
 
 @dataclass(frozen=True, eq=False)
-class Stack:
+class Stack(Shown):
     """f = Σ w_k f_k over its members, Σ w_k = 1.
 
     Attributes:
@@ -47,6 +49,20 @@ class Stack:
     settings: Settings
     setup: Setup = field(default_factory=Setup)
     tried: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Stack({self.headline})"
+
+    @property
+    def what(self) -> str:
+        """What it is: its members with their shares."""
+        members = " + ".join(f"{name} {percent(w, 0)}" for name, w in zip(self.names, self.shares, strict=True))
+        return f"{members} of {self.report.backbone.removeprefix('module:')}"
+
+    @property
+    def headline(self) -> str:
+        """What it is, and its error."""
+        return f"{self.what}; {self.report.headline}"
 
     @property
     def main(self) -> FittedModel:

@@ -8,21 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from lqf.data import Images, Samples, load_samples, open_images
+from lqf.data import Images, Samples, load_samples, open_known
 from lqf.errors import LQFError
 from lqf.fitting.fitted_model import TrainingTable
 from lqf.fitting.stack import Model
+from lqf.utils import naming
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted, listed
-
-_IN_MEMORY = (
-    "the model was fitted on data in memory, such as arrays, which it does not keep; in Python, give them again with "
-    "train=, e.g. model.audit(train=X)"
-)
 
 
 def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
     """The images the model was fitted on, in its order, with its labels, weights and groups.
+
+    Their contents are checked at once, and their pixels read when they are needed.
 
     Args:
         fitted: the model.
@@ -35,27 +33,24 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     """
     table = fitted.train
     if train is None and table.source is None:
-        raise LQFError(_IN_MEMORY)
-    samples = _as_fitted(_load(train, y, table, progress), table, fitted.classes)
-    images = open_images(samples, fitted.trained_on, strict=True, progress=progress)
-    changed = [i for i, a, b in zip(samples.ids, images.hashes, table.hashes, strict=True) if a != b]
-    if changed:
         raise LQFError(
-            f"{counted(len(changed), 'image')} of {samples.name} changed since the model was fitted: "
-            f"{listed(changed)}; restore them, or fit again"
+            "the model was fitted on data in memory, such as arrays, which it does not keep; "
+            f"{naming.either('in Python, ', '')}give them again with train=, e.g. model.audit(train=X)"
         )
-    return images
+    samples = _as_fitted(_load(train, y, fitted, progress), table, fitted.classes)
+    return open_known(samples, fitted.trained_on, table.hashes, progress=progress)
 
 
-def _load(train: Any, y: Any, table: TrainingTable, progress: Progress) -> Samples:
+def _load(train: Any, y: Any, fitted: Model, progress: Progress) -> Samples:
+    table = fitted.train
     source = table.source if train is None else train
     if train is None and not Path(str(source)).expanduser().exists():
         seen = "" if Path(str(source)).expanduser().is_absolute() else f" (seen from `{Path.cwd()}`)"
         raise LQFError(
-            f"the training data are no longer at `{source}`{seen}; say where they are now with --train, a folder or a "
-            "manifest (in Python: train=)"
+            f"the training data are no longer at `{source}`{seen}; say where they are now with "
+            f"{naming.either('--train, a folder or a manifest', 'train=')}"
         )
-    return load_samples(source, y, progress=progress)
+    return load_samples(source, y, tensors=fitted.setup.tensors, progress=progress)
 
 
 def _as_fitted(samples: Samples, table: TrainingTable, classes: tuple[str, ...]) -> Samples:

@@ -26,10 +26,11 @@ from lqf.fitting.point import Point, make_point
 from lqf.fitting.report import choice_of_weight_decay
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.select_stages import StageChoice
-from lqf.fitting.solve import solve_dense, solve_pcg, solve_stochastic
+from lqf.fitting.solve import planned_kernels, solve_dense, solve_pcg, solve_stochastic
 from lqf.fitting.strengths import Strengths, Used
 from lqf.fitting.training_set import TrainingSet
 from lqf.kernels.cross import averaged_cross
+from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels, averaged_kernels
 from lqf.linear import sweep
 from lqf.linear.encoded import EncodedInputs
@@ -78,6 +79,7 @@ class TrainingProblem:
         choice: of the ridge strengths; None likewise.
         moves: None where the network has its pretrained weights.
         made: its curvature, where it comes from another problem.
+        kept: the factorised dual, where it was made before.
         stages: the choice of a strength for every stage; None where there is one for the body, or they were given.
     """
 
@@ -90,6 +92,7 @@ class TrainingProblem:
     choice: Choice | None = None
     moves: Moves | None = None
     made: KFAC | None = None
+    kept: KernelRidge | None = None
     stages: StageChoice | None = None
 
     # --- what it was made from ----------------------------------------------------------------------------------------
@@ -228,11 +231,25 @@ class TrainingProblem:
         assert signs is not None
         return averaged_cross(self.quadratic, self.features, asked, signs, progress=progress)
 
+    @cached_property
+    def dual(self) -> tuple[KernelRidge, float | None]:
+        """The kernel of all (row, output) pairs at its ridge strengths, factorised; and ‖b‖, where that gives it."""
+        if self.kept is not None:
+            return self.kept, None
+        assert self.plan is not None
+        kernels = self.kernels or planned_kernels(self, self.plan)
+        return kernels.factorise(self.ridge), kernels.rhs_norm()
+
+    @property
+    def factorised(self) -> KernelRidge | None:
+        """The factorised dual, where it is known already."""
+        return self.dual[0] if self.kept is not None or "dual" in vars(self) else None
+
     # --- other problems -----------------------------------------------------------------------------------------------
 
     def with_ridge(self, ridge: Ridge) -> TrainingProblem:
         """The same problem with other ridge strengths; what was made is shared."""
-        return replace(self, quadratic=self.quadratic.with_ridge(ridge), made=self.curvature)
+        return replace(self, quadratic=self.quadratic.with_ridge(ridge), made=self.curvature, kept=None)
 
     def among(self, samples: Tensor) -> TrainingProblem:
         """The problem of these samples alone, with the same point and ridge strengths; the others lose their weight."""
@@ -247,6 +264,7 @@ class TrainingProblem:
             quadratic=quadratic,
             kernels=None,
             choice=None,
+            kept=None,
             made=self.curvature and self.curvature.scaled(share),
         )
 

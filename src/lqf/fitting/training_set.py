@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lqf.data import Images, Preprocess, select_images, with_views
+from lqf.evaluation.balance import judging_weights
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.context import Context
 from lqf.fitting.folds import stratified_folds
@@ -72,10 +73,14 @@ class TrainingSet:
         return t.repeat_interleave(self.n_views, 0).to(self.context.device)
 
     @cached_property
+    def sample_weights(self) -> Tensor:
+        """(N,) s_i, float64; those of the classes are in them."""
+        return torch.tensor(self.images.samples.weights)
+
+    @cached_property
     def weights(self) -> Tensor:
         """(n,) of the rows, float64: the views of an image share its weight."""
-        s = torch.tensor(self.images.samples.weights, dtype=torch.float64)
-        return s.repeat_interleave(self.n_views).to(self.context.device) / self.n_views
+        return self.sample_weights.repeat_interleave(self.n_views).to(self.context.device) / self.n_views
 
     @cached_property
     def total_weight(self) -> float:
@@ -117,11 +122,19 @@ class TrainingSet:
         return bool(self.single.all())
 
     @cached_property
+    def known_weights(self) -> Tensor:
+        """(N,) s_i of the samples about which leaving out says something, else zero."""
+        return self.sample_weights if self.alone else torch.where(self.single, 0.0, self.sample_weights)
+
+    @cached_property
+    def judging(self) -> Tensor:
+        """(N,) by which everything that is chosen out of sample is judged; the objective knows nothing of them."""
+        return judging_weights(self.context.settings.choose_by, self.known_weights, self.labels)
+
+    @cached_property
     def judge(self) -> Judge:
         """Compares candidates by leave-one-out of the samples that it says something about."""
-        weights = torch.tensor(self.images.samples.weights)
-        weights = weights if self.alone else torch.where(self.single, 0.0, weights)
-        return Judge(self.targets, self.labels, weights, self.n_views, self.alone)
+        return Judge(self.targets, self.labels, self.judging, self.n_views, self.alone, self.known_weights)
 
     def left_out(self, outputs: Tensor, level: Level, note: str = "") -> LeaveOneOut:
         """Out-of-sample outputs (N, C) of the samples, with how exact they are; of those that are `single`, nothing is
@@ -129,5 +142,5 @@ class TrainingSet:
         """
         if not self.alone:
             outputs = outputs.cpu().masked_fill(self.single[:, None], torch.nan)
-        weights = torch.tensor(self.images.samples.weights)
-        return LeaveOneOut(outputs.cpu(), level, note, labels=self.labels, weights=weights)
+        by = self.context.settings.choose_by
+        return LeaveOneOut(outputs.cpu(), level, note, labels=self.labels, weights=self.sample_weights, choose_by=by)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lqf.evaluation.paired import gain
+from lqf.evaluation.paired import gain, mean_loss
 
 Losses = Callable[[Tensor], Tensor]
 
@@ -33,7 +33,7 @@ def chosen(
         doubts: of every candidate (`lqf.evaluation.paired.Gain.counts`); default: none.
     """
     doubts = doubts or [0.0] * len(losses)
-    best = min(range(heads), key=lambda i: _mean(losses[i], weights, among))
+    best = min(range(heads), key=lambda i: mean_loss(losses[i][among], weights[among]))
     for i in range(heads, len(losses)):
         if gain(losses[best][among], losses[i][among], weights[among]).counts(doubts[i]):
             best = i
@@ -66,9 +66,3 @@ def choice_outputs(
         here = folds == k
         out[here] = outputs[chosen(found, heads, weights, ~here, doubted)][here]
     return out
-
-
-def _mean(losses: Tensor, weights: Tensor, among: Tensor) -> float:
-    known = among & ~losses.isnan()
-    w = weights[known].to(losses)
-    return float((w * losses[known]).sum() / w.sum()) if len(w) else torch.inf

@@ -20,6 +20,7 @@ from lqf.fitting.context import Context
 from lqf.fitting.rungs.heads import head_seconds
 from lqf.fitting.rungs.pace import Pace
 from lqf.linear.targets import n_outputs
+from lqf.utils import naming
 from lqf.utils.text import rough_duration
 
 PROBED = 16
@@ -41,7 +42,7 @@ def within_time(
     left = context.world.first(context.deadline.left)
     context.progress.say(
         f"{rough_duration(left)} suffice for about {n:,} of {len(samples):,} images, drawn from all classes; a longer "
-        "--time-limit uses all"
+        f"{naming.name('time_limit')} uses all"
     )
     return samples.select(np.sort(spread_over_classes(samples.labels, context.settings.seed)[:n])), pace
 

@@ -1,7 +1,9 @@
 """Kernel between other images and the training rows: k(x, x_i) = J(x) M⁻¹ J(x_i)ᵀ·μ_head, by pairs of outputs.
 
 The other images' gradients through some layers are held, the training rows' are made batch by batch and met at once;
-layers are taken in groups that fit the memory given, one pass over both per group (see `lqf.kernels.gram`).
+layers are taken in groups that fit the memory given, one pass over both per group (see `lqf.kernels.gram`). Of few sums
+of outputs u the same is one forward-mode pass over the training rows for each, J(x_i) M⁻¹ (J(x)ᵀu), without gradients
+of single rows.
 """
 
 from __future__ import annotations
@@ -78,6 +80,18 @@ def body_cross(
                 stage.advance(len(x))
             del left, right, mine
     return out
+
+
+def sums_cross(problem: QuadraticProblem, asked: EncodedInputs, u: Tensor) -> Tensor:
+    """⟨J_body(x)ᵀu_k, M⁻¹ J_body(x_i)ᵀe_d⟩·μ_head of sums of outputs with weights u (k, rows, C): (k, n·C), float64."""
+    held = problem.targets.new_empty(0).element_size() * problem.model.body.size
+    at_once = max(1, available_bytes(problem.targets.device) // (8 * max(held, 1)))
+    parts = []
+    with matmul_precision(fast=False):
+        for some in u.split(at_once):
+            v = asked.body_vjp(problem.model, some.to(problem.targets))
+            parts.append(problem.body_jvp(v * (problem.ridge.head / problem.body_ridge)).double().flatten(1))
+    return torch.cat(parts)
 
 
 def averaged_cross(

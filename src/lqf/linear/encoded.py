@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from lqf.linear.inputs import Inputs
+from lqf.linear.model import LinearModel
 
 
 @dataclass(frozen=True)
@@ -22,3 +24,26 @@ class EncodedInputs:
     inputs: Inputs
     features: Tensor
     fold: Tensor | None = None
+
+    def every_output(self, n_outputs: int) -> Tensor:
+        """(images·C, rows, C) weights of the sums that are the outputs of the images, averaged over their views."""
+        c, v, n = n_outputs, self.inputs.n_views, len(self.features)
+        u = torch.zeros(n // v * c, n, c, dtype=torch.float64, device=self.features.device)
+        for k in range(len(u)):
+            u[k, k // c * v : (k // c + 1) * v, k % c] = 1 / v
+        return u
+
+    def sums(self, weights: Tensor) -> Tensor:
+        """(images, rows, C) weights of one sum of outputs for every image (images, C), averaged over its views."""
+        v = self.inputs.n_views
+        every = torch.eye(len(weights), dtype=torch.float64).repeat_interleave(v, 1) / v  # (images, rows)
+        return (every[:, :, None] * weights.double().cpu()[:, None]).to(self.features.device)
+
+    def body_vjp(self, model: LinearModel, u: Tensor) -> Tensor:
+        """J_body(x)ᵀu (k, D) of sums of the outputs with weights u (k, rows, C), only through rows that have weight."""
+        out = u.new_zeros(len(u), model.body.size)
+        for k, one in enumerate(u):
+            for rows in (one != 0).any(1).nonzero()[:, 0].split(self.inputs.batch_size):
+                fold = None if self.fold is None else self.fold[rows]
+                out[k] += model.body_vjp(self.inputs.fetch(rows), one[rows], fold)
+        return out

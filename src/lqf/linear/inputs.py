@@ -100,6 +100,12 @@ class Inputs:
         other.keep_on_device()
         return other
 
+    def keep(self, progress: Progress = SILENT) -> None:
+        """Keep what every pass would compute or copy again, as far as it fits."""
+        if self._cache is None and self._on_device is None:
+            self.cache_prefix(progress=progress)
+            self.keep_on_device()
+
     def gathered(self) -> Inputs:
         """The same rows, all of them delivered by every process: for kernels, where every row meets every other."""
         if self.world.size == 1:

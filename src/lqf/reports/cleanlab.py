@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from lqf.errors import LQFError
-from lqf.estimator import LQFClassifier
 from lqf.evaluation.calibration import probabilities
+from lqf.reports.classifier import Classifier
+from lqf.utils import naming
 
 
-def for_cleanlab(model: LQFClassifier) -> dict[str, Any]:
+def for_cleanlab(model: Classifier) -> dict[str, Any]:
     """`labels` (N,) and `pred_probs` (N, n_classes) of a fitted model, as cleanlab's functions take them.
 
     Example:
@@ -19,6 +20,7 @@ def for_cleanlab(model: LQFClassifier) -> dict[str, Any]:
     loo, fitted = model.leave_one_out(), model.fitted_
     if not bool(loo.known.all()):
         raise LQFError(
-            f"leave-one-out is known for {int(loo.known.sum()):,} of {len(loo.labels):,} samples; fit with loo='folds'"
+            f"leave-one-out is known for {int(loo.known.sum()):,} of {len(loo.labels):,} samples; fit with "
+            f"{naming.given('loo', 'folds')}"
         )
     return {"labels": fitted.train.labels.copy(), "pred_probs": probabilities(loo.outputs, fitted.beta).numpy()}

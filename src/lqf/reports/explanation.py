@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lqf.analysis import Influence
 from lqf.evaluation.calibration import probabilities
+from lqf.utils.text import percent, shortened
 
 MOST_CLASSES = 5
 """Classes whose probability is given."""
@@ -63,6 +64,11 @@ class Explanation:
     label: str | None
     towards: tuple[Push, ...]
     away: tuple[Push, ...]
+
+    def __repr__(self) -> str:
+        lines = [f"Explanation({self.id}: {self.predicted} {percent(self.probability)})"]
+        lines += [f"  {side}: {_pushes(getattr(self, side))}" for side in ("towards", "away")]
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -114,6 +120,11 @@ def _members(member: Tensor, n: int) -> tuple[list[int], list[int]]:
     first = torch.full((n,), len(member), dtype=torch.long)
     first.scatter_reduce_(0, member.cpu(), torch.arange(len(member)), "amin")
     return first.tolist(), torch.bincount(member.cpu(), minlength=n).tolist()
+
+
+def _pushes(pushes: tuple[Push, ...], most: int = 2) -> str:
+    shown = [f"{shortened(p.name, 24)} (without it {percent(p.probability)})" for p in pushes[:most]]
+    return ", ".join(shown + (["…"] if len(pushes) > most else [])) or "nothing"
 
 
 def _plain(push: Push) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from typing import Any
 from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.audit import Audit, audit
 from lqf.data import with_views
-from lqf.estimator import LQFClassifier
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import Model
+from lqf.fitting.class_weights import as_they_come
 from lqf.linear.inputs import average_views
+from lqf.reports.classifier import Classifier
 from lqf.reports.evaluation import Tested, tested
 from lqf.reports.explanation import Explanation, explanations
 from lqf.reports.html import words
@@ -49,7 +50,8 @@ class Parts:
     def to_dict(self) -> dict[str, Any]:
         """The main figures as JSON values."""
         result = None if self.test is None else self.test.result
-        warning = words.warning(self.fitted.report, self.loo.error, result, self.shift)
+        expected = as_they_come(self.fitted, self.loo).error
+        warning = words.warning(self.fitted.report, expected, result, self.shift)
         shift = self.shift
         return {
             "n": self.fitted.report.n,
@@ -58,17 +60,19 @@ class Parts:
             "error_note": self.fitted.report.error_note,
             "loo_error": self.loo.error,
             "loo_level": self.loo.level,
+            "weighted": self.fitted.report.weighted,
             "contradicted": len(self.audit.contradicted),
             "duplicate_pairs": len(self.audit.duplicates),
             "test_n": None if result is None else result["n"],
             "test_error": None if result is None else result["error"],
+            "test": result,
             "shift": None if shift is None else {"auc": shift.auc, "standard_error": shift.standard_error},
             "warning": None if warning is None else f"{warning['title']} {warning['text']}",
         }
 
 
 def collect(
-    model: LQFClassifier, *, train: Any = None, test: Any = None, strict: bool = False, progress: Progress = SILENT
+    model: Classifier, *, train: Any = None, test: Any = None, strict: bool = False, progress: Progress = SILENT
 ) -> Parts:
     """Everything that a report shows.
 
@@ -101,7 +105,7 @@ def _shift(analysis: Analysis, test: Tested) -> Shift | None:
     return measure_shift(known, new, analysis.model.train.labels, test.labels)
 
 
-def _cases(model: LQFClassifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:
+def _cases(model: Classifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:
     """Explanations of a few test images; their `query` is the row in the test set."""
     rows = test.cases()
     influence = analysis.influence(Queries.of(model.open(test.images.samples.select(rows))))

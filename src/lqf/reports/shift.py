@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lqf.evaluation.ranking import area
 from lqf.fitting.folds import stratified_folds
 from lqf.fitting.select_ridge import Judge, choose_ridge
 from lqf.solvers import Head
@@ -61,15 +62,6 @@ def measure_shift(
     train_scores, test_scores = np.full(len(train_labels), np.nan), np.full(len(test_labels), np.nan)
     train_scores[a], test_scores[b] = low, high
     return Shift(auc, _standard_error(auc, len(low), len(high)), train_scores, test_scores)
-
-
-def area(low: np.ndarray, high: np.ndarray) -> float:
-    """P(high > low) + P(high = low)/2, by ranks."""
-    values = np.concatenate([low, high])
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
-    m, n = len(high), len(low)
-    return float((ranks[n:].sum() - m * (m + 1) / 2) / (m * n))
 
 
 def _some(index: np.ndarray, most: int) -> np.ndarray:

@@ -13,6 +13,7 @@ import torch
 from lqf.errors import LQFError
 from lqf.runtime.allocator import give_back_freed_memory
 from lqf.runtime.device import gpu_number
+from lqf.utils import naming
 
 _UNKNOWN = 4 << 30  # a machine that does not say
 _SHARE: ContextVar[float] = ContextVar("share of the free memory", default=1.0)
@@ -43,7 +44,9 @@ def using_share(share: float) -> Iterator[None]:
 def limit_gpu(gigabytes: float, device: torch.device) -> None:
     """Use no more than this of a GPU that others use too; everything that is planned keeps to it."""
     if device.type != "cuda":
-        raise LQFError("--memory limits the memory of a GPU, and this runs on a CPU; leave it out")
+        raise LQFError(
+            f"{naming.either('--memory', 'limit_gpu')} limits the memory of a GPU, and this runs on a CPU; leave it out"
+        )
     _, total = torch.cuda.mem_get_info(device)
     torch.cuda.set_per_process_memory_fraction(min(1.0, gigabytes * 1e9 / total), gpu_number(device))
 

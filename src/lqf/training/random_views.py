@@ -36,7 +36,7 @@ class RandomViews:
         everything = torch.arange(len(images))
         if not isinstance(images, PixelImages):
             if scheme != "none":
-                raise LQFError(f"augmentation {scheme!r} needs uint8 images; floating-point tensors go in unchanged")
+                raise LQFError(f"augmentation {scheme!r} needs pictures; normalised tensors go in unchanged")
             self._held = images.batch(everything).to(device)
         elif len(images) * 3 * preprocess.stored**2 <= available_bytes(device) // 2:
             self._held = (images.whole(everything) if images.store is None else torch.from_numpy(images.store)).to(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Level = Literal["exact", "solved", "estimated"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """A result with its exactness label: the base of all that carry one.
 
@@ -31,3 +31,10 @@ class Answer:
     level: Level
     note: str = ""
     uncertainty: Tensor | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._about()}; {self.level})"
+
+    def _about(self) -> str:
+        """What it says, in a few words."""
+        return " × ".join(map(str, self.value.shape))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lqf.errors import LQFError
+from lqf.utils import naming
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
@@ -44,7 +45,7 @@ def check_file(path: Path, overwrite: bool, suffixes: Sequence[str]) -> None:
     if path.suffix.lower() not in suffixes:
         raise LQFError(f"`{path}` does not end in {' or '.join(suffixes)}; that says what to write")
     if path.exists() and not overwrite:
-        raise LQFError(f"`{path}` exists; choose another file, or give --overwrite to replace it")
+        raise LQFError(f"`{path}` exists; choose another file, or give {naming.given('overwrite')} to replace it")
 
 
 def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -95,9 +96,14 @@ def check_folder(path: Path, overwrite: bool, *, marker: str, format: str, comma
     if not path.exists():
         return
     if not overwrite:
-        raise LQFError(f"`{path}` exists; choose another output folder, or give --overwrite to replace it")
+        raise LQFError(
+            f"`{path}` exists; choose another output folder, or give {naming.given('overwrite')} to replace it"
+        )
     if not path.is_dir() or (any(path.iterdir()) and not has_format(path / marker, format)):
-        raise LQFError(f"`{path}` exists and was not written by `{command}`; it is not replaced even with --overwrite")
+        raise LQFError(
+            f"`{path}` exists and was not written by `{command}`; it is not replaced even with "
+            f"{naming.given('overwrite')}"
+        )
 
 
 def has_format(file: Path, format: str) -> bool:

@@ -1,19 +1,21 @@
 """Progress on stderr: how far, how exact so far (the residual), and how long still.
 
 Stdout belongs to results (`--json` prints one object there and nothing else), so nothing here ever writes to it.
-Library code takes a `Progress` argument that defaults to `SILENT`; the command line passes `terminal_progress()`.
+Library code takes a `Progress` argument that defaults to `SILENT`; the command line passes `terminal_progress()`, and
+`LQFClassifier` what `lqf.utils.default_progress` finds right for a terminal, a notebook or a log.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol
 
-from lqf.utils.meter import Meter, NamedMeter
+from lqf.utils.meter import Meter
+from lqf.utils.patience import Patience
+from lqf.utils.plain_text import PlainText, TerminalLine
 from lqf.utils.progress_lines import ProgressLines
 
 if TYPE_CHECKING:
@@ -41,6 +43,10 @@ class Progress(Protocol):
         """Print one line that stays on the screen."""
         ...
 
+    def note(self, sentence: str) -> None:
+        """The same for a remark on how the work goes, which quick work may leave out."""
+        ...
+
     def rung(self, name: str, seconds: float, rest: float) -> AbstractContextManager[None]:
         """All stages of the ``with`` block belong to one rung of a fit.
 
@@ -64,31 +70,38 @@ class _Silent:
     def say(self, sentence: str) -> None:
         pass
 
+    def note(self, sentence: str) -> None:
+        self.say(sentence)
+
     def rung(self, name: str, seconds: float, rest: float) -> AbstractContextManager[None]:
         return nullcontext()
 
 
 SILENT: Progress = _Silent()
-_CLEAR = "\x1b[K"  # a terminal's "erase to the end of the line"
 
 
-def terminal_progress() -> Progress:
-    """Bars on stderr where it is a terminal (rich if installed, plain text if not); elsewhere a line now and then."""
+def terminal_progress(patience: float = 0.0) -> Progress:
+    """Bars on stderr where it is a terminal (rich if installed, plain text if not); elsewhere a line now and then.
+
+    Args:
+        patience: seconds in which nothing is shown but sentences that matter.
+    """
     if not sys.stderr.isatty():
-        return ProgressLines(sys.stderr)
+        return ProgressLines(sys.stderr, patience)
     try:
         from rich.console import Console
     except ImportError:
-        return _Plain(sys.stderr)
-    return _Rich(Console(stderr=True))
+        return PlainText(TerminalLine(sys.stderr), patience)
+    return _Rich(Console(stderr=True), patience)
 
 
 class _Rich(_Silent):
     """One live display for all open stages; a finished outermost stage leaves its last line on the screen."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, patience: float) -> None:
         self._console = console
         self._bars: Bars | None = None
+        self._patience = Patience(patience, self.say)
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator[Stage]:
@@ -96,19 +109,29 @@ class _Rich(_Silent):
         bars = self._bars = self._bars or _rich_bars(self._console)
         meter = Meter(total, unit)
         task = bars.add_task(name, total=total, meter=meter)
-        bars.start()
+        if outermost:
+            self._patience.begin()
+        self._show(bars)
         try:
-            yield _RichStage(bars, task, meter)
+            yield _RichStage(bars, task, meter, self._show)
         finally:
             meter.end()
-            if outermost:
-                bars.stop()
-                self._bars = None
-            else:
+            if not outermost:
                 bars.remove_task(task)
+            else:
+                self._bars = None
+                if bars.live.is_started:
+                    bars.stop()
+
+    def _show(self, bars: Bars) -> None:
+        if self._patience.over() and not bars.live.is_started:
+            bars.start()
 
     def say(self, sentence: str) -> None:
         self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+    def note(self, sentence: str) -> None:
+        self._patience.note(sentence)
 
 
 def _rich_bars(console: Console) -> Bars:
@@ -126,44 +149,9 @@ class _RichStage:
     bars: Bars
     task: TaskID
     meter: Meter
+    show: Callable[[Bars], None]
 
     def advance(self, n: int = 1, **info: float | str) -> None:
         self.meter.advance(n, **info)
+        self.show(self.bars)
         self.bars.update(self.task, advance=n, refresh=self.meter.due())
-
-
-class _Plain(_Silent):
-    """The same content without rich: one line, rewritten in place; of nested stages the innermost is shown."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._open: list[NamedMeter] = []
-
-    @contextmanager
-    def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator[Stage]:
-        stage = NamedMeter(total, unit, name=name, show=self._draw)
-        self._open.append(stage)
-        self._draw()
-        try:
-            yield stage
-        finally:
-            stage.end()
-            self._draw()
-            self._open.pop()
-            self._draw() if self._open else self._write("\n")
-
-    def say(self, sentence: str) -> None:
-        self._write(f"\r{_CLEAR}{sentence}\n")
-        self._draw()
-
-    def _draw(self) -> None:
-        if self._open:
-            stage = self._open[-1]
-            bar = "" if stage.total is None else "[" + ("#" * round(16 * stage.fraction)).ljust(16, ".") + "] "
-            columns = shutil.get_terminal_size().columns
-            line = f"{stage.name} {bar}{stage}"[: columns - 1]  # a wrapped line cannot be rewritten
-            self._write(f"\r{_CLEAR}{line}")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()

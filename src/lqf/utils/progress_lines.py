@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TextIO
 
 from lqf.utils.meter import Meter, NamedMeter
+from lqf.utils.patience import Patience
 from lqf.utils.text import percent, rough_duration
 
 LINE_SECONDS = 10.0
@@ -61,17 +62,24 @@ class ProgressLines:
     """Not a terminal: a log wants the sentences and, every `LINE_SECONDS`, where the work stands; no frames of a bar.
 
     A line comes when a stage opens, advances or closes: no thread prints into what others write.
+
+    Args:
+        stream: where to write.
+        patience: seconds in which remarks are kept back.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, patience: float = 0.0) -> None:
         self._stream = stream
         self._open: list[NamedMeter] = []
         self._rung: _Rung | None = None
         self._printed = time.monotonic()
+        self._patience = Patience(patience, self.say)
 
     @contextmanager
     def stage(self, name: str, total: int | None = None, unit: str = "") -> Iterator[NamedMeter]:
         stage = NamedMeter(total, unit, name=name, show=self._show)
+        if not self._open:
+            self._patience.begin()
         self._open.append(stage)
         self._show()
         try:
@@ -92,9 +100,12 @@ class ProgressLines:
         print(sentence, file=self._stream, flush=True)
         self._printed = time.monotonic()
 
+    def note(self, sentence: str) -> None:
+        self._patience.note(sentence)
+
     def _show(self) -> None:
         """Of nested stages, the innermost."""
-        if time.monotonic() - self._printed >= LINE_SECONDS:
+        if self._patience.over() and time.monotonic() - self._printed >= LINE_SECONDS:
             self.say(self._line(self._open[-1]))
 
     def _line(self, stage: NamedMeter) -> str:

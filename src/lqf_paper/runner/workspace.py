@@ -145,8 +145,8 @@ def open_task(folder: str | Path, workspace: Workspace) -> Task:
     for part in ("train", "test"):
         if not (folder / part).is_dir():
             raise LQFError(f"`{folder}` has no folder `{part}`; give folders with `train` and `test`, each CLASS/*.jpg")
-    train = load_samples(folder / "train", progress=workspace.progress)
-    test = load_samples(folder / "test", classes=train.classes, progress=workspace.progress)
+    train = load_samples(folder / "train", strict=True, progress=workspace.progress)
+    test = load_samples(folder / "test", classes=train.classes, strict=True, progress=workspace.progress)
     names = (
         tuple(train.classes[k * len(train.classes) // n] for k in range(n)) if (n := _kept(train, workspace)) else None
     )

@@ -35,16 +35,18 @@ def test_nested_folders_belong_to_the_topmost_one(tree):
     }
 
 
-@pytest.mark.parametrize("extension", ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "JPG", "Png", "TIFF"])
+@pytest.mark.parametrize(
+    "extension", ["jpg", "jpeg", "png", "webp", "bmp", "tif", "tiff", "gif", "ppm", "pgm", "JPG", "Png", "TIFF"]
+)
 def test_extensions(tree, extension):
     assert load_samples(tree({f"a/1.{extension}": 0})).ids == (f"a/1.{extension}",)
 
 
 def test_other_files_are_ignored_and_said(tree, recorder):
-    root = tree({"a/1.png": 0, "a/notes.txt": b"x", "a/2.gif": b"x", "readme.md": b"x"})
+    root = tree({"a/1.png": 0, "a/notes.txt": b"x", "a/2.svg": b"x", "readme.md": b"x"})
     assert load_samples(root, progress=recorder).ids == ("a/1.png",)
     assert len(recorder.said) == 1
-    assert all(part in recorder.said[0] for part in (".txt (1)", ".gif (1)", ".md (1)"))
+    assert all(part in recorder.said[0] for part in (".txt (1)", ".svg (1)", ".md (1)"))
 
 
 def test_hidden_files_and_folders_are_ignored(tree, recorder):
@@ -135,14 +137,20 @@ def test_empty_folder(tmp_path):
 
 
 def test_a_folder_without_images_says_what_it_has(tree):
-    with pytest.raises(LQFError, match=r"no image: found: \.heic \(2\)"):
-        load_samples(tree({"a/1.heic": b"x", "a/2.heic": b"x"}))
+    with pytest.raises(LQFError, match=r"no image: found: \.svg \(2\)"):
+        load_samples(tree({"a/1.svg": b"x", "a/2.svg": b"x"}))
 
 
-def test_images_outside_a_class_folder(tree):
-    with pytest.raises(LQFError, match=r"1 image outside any class folder \(`loose.png`\)"):
-        load_samples(tree({"a/1.png": 0, "b/1.png": 0, "loose.png": 0}))
-    with pytest.raises(LQFError, match="2 images outside"):
+def test_images_outside_a_class_folder_are_left_out_and_said(tree, recorder):
+    root = tree({"a/1.png": 0, "b/1.png": 0, "loose.png": 0})
+    assert load_samples(root, progress=recorder).ids == ("a/1.png", "b/1.png")
+    assert recorder.said == [f"`{root}`: left out 1 image outside any class folder (`loose.png`)"]
+    with pytest.raises(LQFError, match=r"1 image outside any class folder \(`loose.png`\); move or remove them"):
+        load_samples(root, strict=True)
+
+
+def test_images_without_any_class_folder_are_refused(tree):
+    with pytest.raises(LQFError, match=r"2 images outside any class folder .* and none inside one"):
         load_samples(tree({"1.png": 0, "2.png": 0}, "flat"))
 
 
@@ -152,14 +160,22 @@ def test_one_class(tree):
         check_trainable(load_samples(root))
 
 
-def test_a_class_with_one_image_or_none(tree):
-    root = tree({"a/1.png": 0, "a/2.png": 1, "b/1.png": 2})
+def test_an_empty_class_folder_is_left_out_and_said(tree, recorder):
+    root = tree({"a/1.png": 0, "a/2.png": 1, "b/1.png": 2, "d/notes.txt": b"x"})
     (root / "c").mkdir()
-    with pytest.raises(LQFError, match="has classes without an image: `c`; add images to them"):
-        check_trainable(load_samples(root))
-    (root / "c").rmdir()
-    (sentence,) = check_trainable(load_samples(root))
+    samples = load_samples(root, progress=recorder)
+    assert samples.classes == ("a", "b")
+    assert recorder.said[0] == f"`{root}`: left out 2 class folders without an image (`c`, `d`)"
+    with pytest.raises(LQFError, match="2 class folders without an image"):
+        load_samples(root, strict=True)
+
+
+def test_a_class_with_one_image(tree):
+    samples = load_samples(tree({"a/1.png": 0, "a/2.png": 1, "b/1.png": 2}))
+    (sentence,) = check_trainable(samples)
     assert sentence.startswith("classes with one image, whose error on unseen images is not known: `b`")
+    with pytest.raises(LQFError, match="classes with one image"):
+        check_trainable(samples, strict=True)
 
 
 def test_one_image_of_every_class(tree):
@@ -175,11 +191,24 @@ def test_weight_zero_counts_as_absent(flowers):
         check_trainable(load_samples(flowers, sample_weight=[0, 0, 0, 1, 1, 1]))
 
 
-def test_unknown_test_classes(flowers, tree):
+def test_unknown_test_classes_are_left_out_and_said(flowers, tree, recorder):
     test = tree({"rose/1.png": 0, "lily/1.png": 1, "lily/2.png": 1, "oak/1.png": 2}, "test")
+    classes = load_samples(flowers).classes
+    samples = load_samples(test, classes=classes, progress=recorder)
+    assert (samples.ids, samples.labels.tolist()) == (("rose/1.png",), [0])
+    (said,) = recorder.said
+    assert "test`: left out 3 images of classes the model does not know: `lily` (2 images), `oak` (1 image);" in said
+    with pytest.warns(UserWarning, match="left out 3 images"):  # nothing is lost where nobody listens
+        load_samples(test, classes=classes)
     with pytest.raises(
         LQFError, match=r"test` has classes .*`lily` \(2 images\), `oak` \(1 image\); it knows `rose`, `tulip`"
     ):
+        load_samples(test, classes=classes, strict=True)
+
+
+def test_a_test_folder_without_any_known_class_is_refused(flowers, tree):
+    test = tree({"lily/1.png": 1, "oak/1.png": 2}, "test")
+    with pytest.raises(LQFError, match="has classes the model does not know"):
         load_samples(test, classes=load_samples(flowers).classes)
 
 

@@ -72,6 +72,50 @@ def test_relative_to_the_manifest_not_to_the_working_folder(manifest, monkeypatc
     assert load_samples("photos/list.csv").ids == ("a.png",)
 
 
+def test_or_to_the_working_folder_where_there_is_none(manifest, tree, monkeypatch):
+    path = manifest("path,label\nphotos/b.png,x\nother/z.png,y\na.png,x\n")
+    elsewhere = tree({"a.png": 7, "z.png": 8}, "other")
+    monkeypatch.chdir(path.parent.parent)
+    samples = load_samples(path)
+    assert samples.ids == ("photos/b.png", "other/z.png", "a.png")
+    assert [p.resolve() for p in samples.source.paths] == [
+        path.parent / "b.png",
+        elsewhere / "z.png",
+        path.parent / "a.png",
+    ]
+    monkeypatch.chdir(elsewhere)  # where an a.png lies, too: the manifest's own folder comes first
+    (images,) = load_samples(manifest("path,label\na.png,x\n")).source.paths
+    assert images == path.parent / "a.png"
+
+
+def test_a_missing_file_says_where_it_was_looked_for(manifest, monkeypatch, tmp_path):
+    path = manifest("path,label\ngone.png,x\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LQFError) as raised:
+        load_samples(path)
+    assert str(raised.value).endswith(
+        f"gone.png is not there; looked in `{path.parent}`, the manifest's folder, and in the working directory "
+        f"`{tmp_path}`"
+    )
+    monkeypatch.chdir(path.parent)
+    with pytest.raises(LQFError, match=r"looked in `[^`]*`, the manifest's folder$"):
+        load_samples(path)
+
+
+@pytest.mark.parametrize("label", ["cat;dog", "cat|dog", "cat | dog | bird"])
+def test_several_labels_are_refused(manifest, label):
+    with pytest.raises(LQFError, match=r"line 3: the label is 'cat.*one label an image only"):
+        load_samples(manifest(f"path,label\na.png,cat\nb.png,{label}\n"))
+
+
+def test_amounts_in_place_of_labels_are_refused(manifest):
+    rows = "a.png,0.25\nb.png,1.5\nsub/c.png,-3.75\nsub/d é.png,2e-1\n".replace("2e-1", "0.2")
+    with pytest.raises(LQFError, match=r"4 different numbers as labels of 4 images .*one label an image only"):
+        load_samples(manifest(f"path,label\n{rows}"))
+    doses = "a.png,0.5\nb.png,1.5\nsub/c.png,0.5\nsub/d é.png,1.5\n"
+    assert load_samples(manifest(f"path,label\n{doses}")).classes == ("0.5", "1.5")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -18,7 +18,6 @@ from lqf.data import Preprocess, Samples
 from lqf.data.sources import PictureSource
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.evaluation.metrics import measure
 from lqf.fitting import FittedModel, TrainingTable
 from lqf.fitting.report import FitReport
 from lqf.linear.ridge import Ridge
@@ -132,9 +131,17 @@ def page(
     test = _samples(n_test, classes, "test")
     outputs = _outputs(test.labels, len(classes), 0.8, rng)
     guessed = decide(outputs).numpy()
-    result = measure(classes, test.labels, guessed, test.weights)
+    p = probabilities(outputs, 1.0).numpy()
     images: Any = type("Images", (), {"samples": test})()
-    tested = Tested(images, guessed, probabilities(outputs, 1.0).numpy(), result)
+    tested = Tested(
+        classes=classes,
+        labels=test.labels,
+        predicted=guessed,
+        probabilities=p,
+        weights=test.weights,
+        images=images,
+        all_samples=test,
+    )
     shift = Shift(0.93, 0.01, rng.normal(size=n), 2 + rng.normal(size=n_test))
     cases = [_explanation(q, test, n) for q in tested.cases()]
     return report_page(fitted, loo, audit, name=name, test=tested, shift=shift, cases=(cases, "exact"))

@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from lqf.evaluation.metrics import calibration_error, reliability, standard_error
+from lqf.evaluation.metrics import standard_error
+from lqf.evaluation.reliability import calibration_error, reliability
 from lqf.reports.html import plots
 from lqf.reports.html.tables import WHOLE, class_table, confused_pairs, confusion_matrix
 from lqf.solvers.solution import Step
@@ -160,6 +161,6 @@ def test_tables_are_cut_with_a_count():
     pairs = confused_pairs(classes, labels, (labels + 1) % 40, most=5)
     assert len(pairs["rows"]) == 5
     assert pairs["left_out"] == 35
-    errors = {"per_class": {name: {"n": 2, "error": k / 40} for k, name in enumerate(classes)}}
+    errors = {"per_class": {name: {"n": 2, "error": k / 40, "f1": None} for k, name in enumerate(classes)}}
     table = class_table(classes, errors, None)
     assert (len(table["rows"]), table["left_out"], table["rows"][0]["name"]) == (20, 20, "c39")

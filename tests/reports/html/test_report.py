@@ -100,7 +100,7 @@ def test_crops_are_advised_against_another_distribution_where_there_are_none(vie
     fit = SimpleNamespace(n=1000, views=views)
     said = words.warning(fit, 0.02, {"n": 600, "error": 0.12}, shift)
     assert said is not None
-    assert ("--views resized" in said["text"]) is advised
+    assert ("views='resized'" in said["text"]) is advised
     alike = words.warning(fit, 0.02, {"n": 600, "error": 0.12}, None)
     assert alike is not None
     assert "--views" not in alike["text"]
@@ -112,6 +112,24 @@ def test_many_classes_leave_a_readable_matrix_and_counts_of_what_is_left_out():
     assert "180 classes with no larger error not shown" in text
     assert "192 more classes not shown" in text
     assert re.search(r"[\d,]+ more labels that leave-one-out contradicts", text)
+
+
+def test_figures_have_their_intervals_on_the_page():
+    text = re.sub(r"\s+", " ", Reader(page(240, NAMES[12], n_test=120)).text.replace("\u202f", " "))
+    table = text.partition("test setleave-one-out")[2]
+    span = r"[\d.]+( %)? [\d.]+ to [\d.]+"
+    for name in ("Error", "Balanced accuracy", "F1, mean of classes", "AUC, mean of classes", "Log loss"):
+        assert re.search(rf"{name} ?{span} ?{span}", table), name
+    alone = re.sub(r"\s+", " ", Reader(page(240, NAMES[2])).text.replace("\u202f", " "))
+    assert re.search(rf"AUC ?{span} ?Log loss", alone)
+
+
+def test_many_classes_have_their_whole_confusions_as_a_picture():
+    html = page(4_000, tuple(f"c{k}" for k in range(200)), n_test=400)
+    assert "All 200 classes on the test set" in Reader(html).text
+    assert re.search(r"<title>c\d+ → c\d+: \d+ of \d+</title>", html)
+    assert "All 12 classes" not in page(240, NAMES[12])
+    assert "All 200 classes in leave-one-out" in page(400, tuple(f"c{k}" for k in range(200)))
 
 
 def test_names_are_escaped():

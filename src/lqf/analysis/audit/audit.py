@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lqf.analysis.analysis import Analysis
 from lqf.analysis.audit import corrected, duplicates, informative, labels
 from lqf.data import Samples
+from lqf.fitting.class_weights import as_they_come, own_weights
+from lqf.utils.notebook import Shown
+from lqf.utils.text import counted, percent
 
 Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Shown):
     """Tables about the training samples; a row is a dict, its columns are those of the CSV files.
 
     Attributes:
@@ -35,6 +38,13 @@ class Audit:
     samples: Samples
     loo_error: float
     levels: dict[str, dict[str, str]]
+
+    def __repr__(self) -> str:
+        return (
+            f"Audit({counted(len(self.suspects), 'image')}: {counted(len(self.contradicted), 'label')} contradicted, "
+            f"{counted(len(self.duplicates), 'pair')} of near-duplicates; leave-one-out error "
+            f"{percent(self.loo_error)})"
+        )
 
     @property
     def contradicted(self) -> Rows:
@@ -95,8 +105,8 @@ def audit(analysis: Analysis, *, similar: float = duplicates.LEAST) -> Audit:
         information=informative.by_information(model, information.samples()),
         confusions=labels.confused_classes(model, loo),
         classes=model.classes,
-        samples=analysis.images.samples,
-        loo_error=loo.error,
+        samples=replace(analysis.images.samples, weights=own_weights(model)),
+        loo_error=as_they_come(model, loo).error,
         levels={name: {"level": a.level, "note": a.note} for name, a in answers.items()},
     )
 

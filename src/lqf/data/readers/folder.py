@@ -7,60 +7,87 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from lqf.data.formats import extensions, installable
+from lqf.data.readers.parts import check_no_parts
 from lqf.data.sources import FileSource
 from lqf.data.table import Table
 from lqf.errors import LQFError
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import clean, counted, listed
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 
-
-def read_folder(root: Path, progress: Progress = SILENT) -> Table:
+def read_folder(root: Path, *, strict: bool = False, progress: Progress = SILENT) -> Table:
     """An ImageFolder tree: the folders directly inside ``root`` are the classes, at any depth below lie their images.
 
-    Hidden files and folders are ignored. Symbolic links are followed, once around a loop. A class folder without images
-    still is a class. Files with other extensions are not read; ``progress`` reports how many, so that nothing is lost
-    silently.
+    Hidden files and folders are ignored. Symbolic links are followed, once around a loop. Images outside a class
+    folder, class folders without an image and files with other extensions are left out, and ``progress`` says so, so
+    that nothing is lost silently.
+
+    Args:
+        root: The folder.
+        strict: Refuse the first two instead.
+        progress: Where it is said.
     """
-    files: list[Path] = []
-    other: Counter[str] = Counter()
-    for path in _walk(root):
-        if path.suffix.lower() in EXTENSIONS:
-            files.append(path)
-        else:
-            other[path.suffix.lower() or path.name] += 1
-    _check_tree(root, files, other)
+    folders = sorted(e.name for e in _entries(root) if _is_folder(e))
+    check_no_parts(root, [name for name in folders if any(_is_folder(e) for e in _entries(root / name))], folders)
+    files, other = _images(root)
+    inside = [path for path in files if path.parent != root]
+    if not inside:
+        raise LQFError(_without_classes(root, files, other))
+    relative = [path.relative_to(root) for path in inside]
+    full = {path.parts[0] for path in relative}
+    empty = [name for name in folders if name not in full]
+    _tell(root, sorted(path.name for path in files if path.parent == root), empty, strict, progress)
     if other:
-        progress.say(f"`{root}`: not read, by extension: {_tally(other)}")
-    files.sort(key=lambda path: path.relative_to(root).parts)
-    inside = [path.relative_to(root) for path in files]
+        progress.say(f"`{root}`: not read, by extension: {_tally(other)}{_hint(other)}")
     return Table(
-        FileSource(f"`{root}`", tuple(files)),
-        ids=[clean(path) for path in inside],
-        labels=[clean(path.parts[0]) for path in inside],
-        class_names=tuple(sorted({clean(e.name) for e in _entries(root) if _is_folder(e)})),
+        FileSource(f"`{root}`", tuple(inside)),
+        ids=[clean(path) for path in relative],
+        labels=[clean(path.parts[0]) for path in relative],
     )
 
 
 def images_below(root: Path) -> list[Path]:
     """All image files in ``root``, at any depth, in a stable order."""
-    files = [path for path in _walk(root) if path.suffix.lower() in EXTENSIONS]
+    files, other = _images(root)
     if not files:
-        raise LQFError(f"`{root}` has no image ({_read_are()})")
-    return sorted(files, key=lambda path: path.relative_to(root).parts)
+        raise LQFError(f"`{root}` has no image ({_read_are()}){_hint(other)}")
+    return files
 
 
-def _check_tree(root: Path, files: list[Path], other: Counter[str]) -> None:
-    if not files:
-        found = f"found: {_tally(other)}; " if other else "it is empty; "
-        raise LQFError(f"`{root}` has no image: {found}expected CLASS/*.jpg below it ({_read_are()})")
-    loose = sorted(path.name for path in files if path.parent == root)
-    if loose:
-        raise LQFError(
-            f"`{root}` has {counted(len(loose), 'image')} outside any class folder ({listed(loose, 5)}); "
-            "move each into a folder with the name of its class"
+def _images(root: Path) -> tuple[list[Path], Counter[str]]:
+    """Image files at any depth in a stable order, and how many files have other extensions."""
+    known, files, other = extensions(), [], Counter[str]()
+    for path in _walk(root):
+        if path.suffix.lower() in known:
+            files.append(path)
+        else:
+            other[path.suffix.lower() or path.name] += 1
+    return sorted(files, key=lambda path: path.relative_to(root).parts), other
+
+
+def _without_classes(root: Path, files: list[Path], other: Counter[str]) -> str:
+    if files:
+        return (
+            f"`{root}` has {counted(len(files), 'image')} outside any class folder "
+            f"({listed([path.name for path in files], 5)}) and none inside one; move each into a folder with the name "
+            "of its class"
         )
+    found = f"found: {_tally(other)}; " if other else "it is empty; "
+    return f"`{root}` has no image: {found}expected CLASS/*.jpg below it ({_read_are()}){_hint(other)}"
+
+
+def _tell(root: Path, loose: list[str], empty: list[str], strict: bool, progress: Progress) -> None:
+    faults = []
+    if loose:
+        faults.append(f"{counted(len(loose), 'image')} outside any class folder ({listed(loose, 5)})")
+    if empty:
+        names = listed([clean(name) for name in empty], 5)
+        faults.append(f"{counted(len(empty), 'class folder')} without an image ({names})")
+    if faults and strict:
+        raise LQFError(f"`{root}` has {' and '.join(faults)}; move or remove them, or leave out `strict`")
+    for fault in faults:
+        progress.say(f"`{root}`: left out {fault}")
 
 
 def _walk(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Path]:
@@ -94,5 +121,11 @@ def _tally(other: Counter[str]) -> str:
     return ", ".join(f"{name} ({n})" for name, n in other.most_common(8))
 
 
+def _hint(other: Counter[str]) -> str:
+    """How to have some of the other files read."""
+    found = {extension: command for extension in sorted(other) if (command := installable(extension))}
+    return "".join(f"; to have {extension} read, run {command}" for extension, command in found.items())
+
+
 def _read_are() -> str:
-    return f"extensions that are read: {' '.join(e[1:] for e in EXTENSIONS)}"
+    return f"extensions that are read: {' '.join(e[1:] for e in extensions())}"

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lqf.data.labels import plain_label
 from lqf.data.readers.audit_table import refuse_audit_table
+from lqf.data.readers.columns import COLUMNS, header, weight_of
 from lqf.data.sources import FileSource
-from lqf.data.table import Table
+from lqf.data.table import Label, Table
 from lqf.errors import LQFError
 from lqf.utils.text import clean, counted
-
-COLUMNS = ("path", "label", "weight", "group")
-_MISSPELT = {
-    "weights": "weight",
-    "sample_weight": "weight",
-    "groups": "group",
-}  # would be ignored, and change the result
 
 
 @dataclass(frozen=True)
@@ -29,7 +23,7 @@ class _Row:
     line: int
     id: str
     path: Path
-    label: str
+    label: Label
     weight: float
     group: str
 
@@ -38,39 +32,75 @@ class _BadLine(Exception):
     """What is wrong with one line."""
 
 
-def read_manifest(manifest: Path) -> Table:
+class _NotThere(_BadLine):
+    """A file that is in none of the places where it was looked for."""
+
+
+def read_manifest(manifest: Path, *, labelled: bool = True) -> Table:
     """The table of a manifest. Commas, semicolons or tabs; other columns are ignored, all bad lines reported at once.
 
-    An empty weight is 1. An empty group is the image alone: blank cells must not become one big group.
+    A relative path is that of a file in the manifest's folder or, where there is none, in the working directory. An
+    empty weight is 1. An empty group is the image alone: blank cells must not become one big group.
+
+    Args:
+        manifest: The file.
+        labelled: False where images are to be predicted: labels are not needed, and not read.
     """
     root = Path(os.path.normpath(manifest.parent))
-    rows, faults = [], []
+    rows, faults, lost = [], [], False
     first: dict[str, int] = {}
-    header, records = _records(manifest)
+    names, records = _records(manifest, COLUMNS[: 2 if labelled else 1])
     for line, cells in records:
         try:
-            row = _row(root, header, line, cells)
+            row = _row(root, names, line, cells, labelled)
             if row.id in first:
                 raise _BadLine(f"{row.id} is on line {first[row.id]} already (give it weight 2 there)")
             first[row.id] = line
             rows.append(row)
-        except _BadLine as e:
+        except (_BadLine, LQFError) as e:
             faults.append(f"line {line}: {e}")
+            lost = lost or isinstance(e, _NotThere)
     if faults:
         more = f"; and {counted(len(faults) - 10, 'line')} more" if len(faults) > 10 else ""
-        raise LQFError(f"`{manifest}` cannot be used: {'; '.join(faults[:10])}{more}")
+        places = f"; looked in {_places(root)}" if lost else ""
+        raise LQFError(f"`{manifest}` cannot be used: {'; '.join(faults[:10])}{more}{places}")
     if not rows:
         raise LQFError(f"`{manifest}` lists no image; expected lines with {','.join(COLUMNS)} below its header")
     return Table(
         FileSource(f"`{manifest}`", tuple(row.path for row in rows)),
         ids=[row.id for row in rows],
-        labels=[row.label for row in rows],
-        weights=[row.weight for row in rows] if "weight" in header else None,
-        groups=[row.group for row in rows] if "group" in header else None,
+        labels=[row.label for row in rows] if labelled else None,
+        weights=[row.weight for row in rows] if "weight" in names else None,
+        groups=[row.group for row in rows] if "group" in names else None,
     )
 
 
-def _records(manifest: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def read_list(manifest: Path) -> list[tuple[Path, str]]:
+    """Paths and labels of images to predict; a label that is not there is empty, a file that is not there is named."""
+    root, found = Path(os.path.normpath(manifest.parent)), []
+    names, records = _records(manifest, COLUMNS[:1])
+    for line, cells in records:
+        if len(cells) != len(names):
+            raise LQFError(f"`{manifest}`, line {line}: {counted(len(cells), 'column')} instead of {len(names)}")
+        cell = dict(zip(names, cells, strict=True))
+        if not cell["path"]:
+            raise LQFError(f"`{manifest}`, line {line}: no path")
+        try:
+            path = _find(root, cell["path"])
+        except _BadLine:
+            path = root / cell["path"]
+        found.append((path, clean(cell.get("label", ""))))
+    if not found:
+        raise LQFError(f"`{manifest}` lists no image; expected lines with a path below its header")
+    return found
+
+
+def columns_of(manifest: Path) -> list[str]:
+    """Names of its columns, in small letters."""
+    return _records(manifest, COLUMNS[:1])[0]
+
+
+def _records(manifest: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The names of the columns, and every further line that is not blank with its number."""
     try:
         text = manifest.read_text(encoding="utf-8-sig")
@@ -83,7 +113,8 @@ def _records(manifest: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         raise LQFError(f"the manifest `{manifest}` is not a CSV file: {e}") from e
     if not records:
         raise LQFError(f"the manifest `{manifest}` is empty; expected a header {','.join(COLUMNS)}")
-    return _header(manifest, records[0][1]), records[1:]
+    refuse_audit_table(manifest, [cell.lower() for cell in records[0][1]])
+    return header(f"`{manifest}`", records[0][1], needed), records[1:]
 
 
 def _numbered(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -96,53 +127,35 @@ def _numbered(text: str) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, cells
 
 
-def _header(manifest: Path, cells: list[str]) -> list[str]:
-    names = [cell.lower() for cell in cells]
-    refuse_audit_table(manifest, names)
-    missing = [name for name in COLUMNS[:2] if name not in names]
-    if missing:
-        raise LQFError(
-            f"`{manifest}` has no column {' and no column '.join(missing)}; its header is {','.join(cells)!r}, "
-            "expected path,label and optionally weight and group"
-        )
-    for name in names:
-        if name in _MISSPELT:
-            raise LQFError(f"`{manifest}` has a column {name}; call it {_MISSPELT[name]}, or it would not be used")
-        if name in COLUMNS and names.count(name) > 1:
-            raise LQFError(f"`{manifest}` has the column {name} twice")
-    return names
-
-
-def _row(root: Path, header: list[str], line: int, cells: list[str]) -> _Row:
-    if len(cells) != len(header):
-        raise _BadLine(f"{counted(len(cells), 'column')} instead of {len(header)}")
-    cell = dict(zip(header, cells, strict=True))
-    if not cell["path"] or not cell["label"]:
+def _row(root: Path, names: list[str], line: int, cells: list[str], labelled: bool) -> _Row:
+    if len(cells) != len(names):
+        raise _BadLine(f"{counted(len(cells), 'column')} instead of {len(names)}")
+    cell = dict(zip(names, cells, strict=True))
+    if not cell["path"] or (labelled and not cell["label"]):
         raise _BadLine(f"no {'label' if cell['path'] else 'path'}")
     path = _find(root, cell["path"])
     inside = Path(os.path.normpath(path))  # one image has one id, written ./a.jpg or b/../a.jpg
     inside = inside.relative_to(root) if inside.is_relative_to(root) else inside
     group = clean(cell.get("group", "")) or clean(inside)
-    return _Row(line, clean(inside), path, clean(cell["label"]), _weight(cell.get("weight", "")), group)
+    weight = weight_of(cell.get("weight"))
+    if weight is None:
+        raise _BadLine(f"the weight {cell['weight']} is not a finite number from 0 up")
+    return _Row(line, clean(inside), path, plain_label(cell["label"]) if labelled else "", weight, group)
 
 
 def _find(root: Path, given: str) -> Path:
-    for name in (given, given.replace("\\", "/")):  # the second: a manifest made on Windows
-        try:
-            if (root / name).is_file():
-                return root / name
-            if (root / name).is_dir():
-                raise _BadLine(f"{given} is a folder")
-        except (OSError, ValueError):  # a name too long, or with a NUL
-            break
-    raise _BadLine(f"{given} is not there")
+    for folder in (root, Path()):
+        for name in (given, given.replace("\\", "/")):  # the second: a manifest made on Windows
+            try:
+                if (folder / name).is_file():
+                    return folder / name
+                if (folder / name).is_dir():
+                    raise _BadLine(f"{given} is a folder")
+            except (OSError, ValueError):  # a name too long, or with a NUL
+                break
+    raise _NotThere(f"{given} is not there")
 
 
-def _weight(text: str) -> float:
-    try:
-        weight = float(text or 1)
-    except ValueError:
-        weight = math.nan
-    if not (math.isfinite(weight) and weight >= 0):
-        raise _BadLine(f"the weight {text} is not a finite number from 0 up")
-    return weight
+def _places(root: Path) -> str:
+    own = f"`{root.absolute()}`, the manifest's folder"
+    return own if root.absolute() == Path.cwd() else f"{own}, and in the working directory `{Path.cwd()}`"

@@ -71,7 +71,7 @@ class FineTunedRung:
             raise NotNow("runs in one process")
         views, networks = _views(ground), list[Tuned]()
         rows = self._without_folds(base.head, views, networks)
-        shown = select_shown(rows, views, ground.context.settings, ground.losses)
+        shown = select_shown(rows, views, ground.context.settings, ground.losses, ground.data.judging)
         return self._judged(ground, shown, networks)
 
     def again(self, ground: Ground, tried: Known) -> Attempt:

@@ -122,7 +122,7 @@ def why_not(ground: Ground) -> None:
 def head_attempt(name: str, head: HeadFit, ground: Ground, alternatives: dict[str, Any] | None = None) -> Attempt:
     """Out of sample by the closed form."""
     views, folds = head.data.preprocess.views, without_folds(head)
-    shown = select_shown(folds.rows, views, head.context.settings, ground.losses)
+    shown = select_shown(folds.rows, views, head.context.settings, ground.losses, ground.data.judging)
     about = {"views": views, "shown": shown.views, "pooling": head.pooling, "stage": None, "solver": "head"}
     return Attempt(
         name,

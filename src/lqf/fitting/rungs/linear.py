@@ -152,7 +152,8 @@ class _On:
             linear = self._continued() if self.rung.many_views else self._posed()
             refitted = self._refitted(linear)
             bodies, rows = refitted.bodies, refitted.outputs.unflatten(0, (-1, linear.problem.data.n_views))
-            shown = select_shown(rows.double().cpu(), views, self.ground.context.settings, self.ground.losses)
+            ground, rows = self.ground, rows.double().cpu()
+            shown = select_shown(rows, views, ground.context.settings, ground.losses, ground.data.judging)
         problem = self._checkpointed(linear, shown, bodies)
         about = {
             "views": views,
@@ -198,7 +199,7 @@ class _On:
 
     def _said(self, problem: TrainingProblem, unit: float, factor: float) -> Linear:
         assert problem.plan is not None
-        self.ground.context.progress.say(f"{self.rung.name}: {problem.plan.sentence}")
+        self.ground.context.progress.note(f"{self.rung.name}: {problem.plan.sentence}")
         return Linear(problem, unit, factor=factor)
 
     def _continued(self) -> Linear:

@@ -62,7 +62,7 @@ class MovedRung:
         except LQFError as error:  # the network does not follow its linear model
             raise NotNow(str(error).partition(";")[0]) from error
         last = problems[-1]
-        shown = select_shown(rows, base.about["views"], ground.context.settings, ground.losses)
+        shown = select_shown(rows, base.about["views"], ground.context.settings, ground.losses, ground.data.judging)
         about = {**base.about, "shown": shown.views, "moved": len(problems)}
         moved = Linear(last, linear.unit, factor=linear.factor)
         return Attempt(self.name, shown.outputs, lambda: _finished(last, shown), about, base.head, linear=moved)

@@ -152,8 +152,7 @@ class Ground:
 
     def gain(self, outputs: Tensor, over: Tensor) -> Gain:
         """Of out-of-sample outputs over others, paired."""
-        weights = torch.tensor(self.data.images.samples.weights)
-        return gain(self.losses(over), self.losses(outputs), weights)
+        return gain(self.losses(over), self.losses(outputs), self.data.judging)
 
     @property
     def best_head(self) -> str:
@@ -167,9 +166,8 @@ class Ground:
     def losses(self, outputs: Tensor) -> Tensor:
         """(N,) cross-entropies of out-of-sample outputs, NaN where they are not known or say nothing."""
         data = self.data
-        weights = torch.tensor(data.images.samples.weights)
         known = outputs.masked_fill(data.single[:, None], torch.nan)
-        return cross_fitted_losses(known, data.labels, weights, data.folds[:: data.n_views])
+        return cross_fitted_losses(known, data.labels, data.judging, data.folds[:: data.n_views])
 
 
 class Rung(Protocol):

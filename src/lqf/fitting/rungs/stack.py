@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lqf.evaluation.stacking import LEAST, shares, stack_coefficients
+from lqf.fitting.report import out_of_sample
 from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.fitting.rungs.heads import CROPS
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
@@ -72,7 +73,7 @@ def _kinds(ground: Ground) -> list[Attempt]:
 def _cross_fitted(found: Sequence[Attempt], ground: Ground) -> Tensor:
     """(N, C) every fold by the weights of the others; NaN where a member does not know a sample."""
     data, known = ground.data, _known(found)
-    fold, weights = data.folds[:: data.n_views], torch.tensor(data.images.samples.weights)
+    fold, weights = data.folds[:: data.n_views], data.judging
     usable = known & ~data.single
     out = torch.full_like(found[0].outputs, torch.nan)
     parts = fold if len(fold[usable].unique()) > 1 else torch.arange(len(fold)) % 5
@@ -87,11 +88,10 @@ def _cross_fitted(found: Sequence[Attempt], ground: Ground) -> Tensor:
 def _members(found: Sequence[Attempt], ground: Ground) -> tuple[list[Attempt], Tensor]:
     """Those that carry weight, with their coefficients."""
     data, members = ground.data, list(found)
-    weights = torch.tensor(data.images.samples.weights)
     while True:
         known = _known(members) & ~data.single
         outputs = [a.outputs[known] for a in members]
-        c = stack_coefficients(outputs, data.labels[known], weights[known])
+        c = stack_coefficients(outputs, data.labels[known], data.judging[known])
         part = shares(c, outputs)
         if len(members) == 1 or float(part.min()) >= LEAST:
             return members, c
@@ -126,10 +126,7 @@ def _finished(ground: Ground, members: Sequence[Attempt], c: Tensor, outputs: Te
             main.report,
             solver="stack",
             level="estimated",
-            loo_error=loo.error,
-            loo_standard_error=loo.standard_error,
-            loo_level=loo.level,
-            loo_note=loo.note,
+            **out_of_sample(loo),
         ),
         settings=settings,
     )

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from lqf.errors import MissingDependency
+from lqf.reports import figures
 from lqf.utils import text
 
 HERE = "lqf.reports.html"
@@ -36,8 +37,16 @@ def load_template(name: str, package: str = HERE) -> Any:
         loader=FunctionLoader(source),
     )
     environment.filters |= {"percent": percent, "number": number, "sentence": sentence, "counted": text.counted}
-    environment.filters |= {"breakable": breakable, "precise": precise}
+    environment.filters |= {"score": figures.score, "breakable": breakable, "precise": precise}
     return environment.get_template(name)
+
+
+def scoped_style() -> Any:
+    """The style sheet for the inside of one element of another page (nested CSS)."""
+    from markupsafe import Markup
+
+    style = files(HERE).joinpath("style.css").read_text(encoding="utf-8")
+    return Markup(re.sub(r"(:root|\bbody)(?= \{)", "&", style))
 
 
 _UNIT = "\u202f%"

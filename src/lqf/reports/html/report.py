@@ -13,17 +13,20 @@ import numpy as np
 import lqf
 from lqf.analysis.audit.audit import Audit
 from lqf.analysis.audit.informative import ends_of_classes
-from lqf.evaluation.calibration import probabilities
+from lqf.evaluation.balance import effective_number
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.evaluation.metrics import calibration_error, measure, reliability, standard_error
+from lqf.evaluation.metrics import standard_error
 from lqf.fitting import Model, Stack
+from lqf.fitting.class_weights import as_they_come
 from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.report import FitReport
-from lqf.reports.evaluation import Tested
+from lqf.reports import weighting
+from lqf.reports.evaluation import Answered, Tested, left_out
 from lqf.reports.explanation import Explanation
 from lqf.reports.html import plots, tables, words
 from lqf.reports.html.environment import number, percent, render, sentence
 from lqf.reports.html.gallery import Gallery
+from lqf.reports.html.heatmap import heatmap
 from lqf.reports.rungs import members, rung_rows, unknowns
 from lqf.reports.shift import Shift
 
@@ -53,13 +56,12 @@ def report_page(
         cases: explanations of some test images (`Explanation.query` is the row in the test set), and their level.
     """
     fit, classes = fitted.report, fitted.classes
-    labels, guessed = fitted.train.labels, loo.predicted.numpy()
-    out = measure(classes, labels, guessed, fitted.train.weights)
+    out = left_out(fitted, loo)
     result = None if test is None else test.result
     train_pictures = Gallery(audit.samples)
-    calibration, sets, quality = _calibration(fitted, loo, test)
-    far = words.far_above(loo.error, fit.n, result)
-    judged = (labels, guessed) if test is None else (test.labels, test.predicted)
+    calibration, sets, quality = _calibration(out, test)
+    judged, plain = test or out, as_they_come(fitted, loo)
+    far = words.far_above(plain.error, fit.n, result)
     return render(
         "report.html.jinja",
         name=name,
@@ -72,12 +74,14 @@ def report_page(
         calibration=calibration,
         calibration_sets=sets,
         rungs=rung_rows(fit.rungs),
-        matrices=_matrices(classes, (labels, guessed), test),
-        pairs=tables.confused_pairs(classes, *judged),
-        class_table=tables.class_table(classes, out, result),
-        shift=_shift(classes, labels, out, test, shift, train_pictures),
-        suspects=_suspects(audit, train_pictures),
-        duplicates=_duplicates(audit, train_pictures),
+        measured=tables.measured(out.result, result),
+        matrices=_matrices(out, test),
+        whole=heatmap(classes, judged.evaluation.confusion) if len(classes) > tables.WHOLE else None,
+        pairs=tables.confused_pairs(classes, judged.labels, judged.predicted),
+        class_table=tables.class_table(classes, out.result, result),
+        shift=_shift(classes, fitted.train.labels, out.result, test, shift, train_pictures),
+        suspects=suspect_rows(audit, train_pictures),
+        duplicates=duplicate_rows(audit, train_pictures),
         ends=_ends(audit, train_pictures),
         cases=_cases(cases, test, train_pictures),
         poolings=_poolings(fit.choices),
@@ -87,11 +91,14 @@ def report_page(
         notes=" ".join(_notes(audit)),
         words={
             "lead": words.lead(fit),
-            "warning": words.warning(fit, loo.error, result, shift),
+            "warning": words.warning(fit, plain.error, result, shift),
             "tried": words.tried(fit),
             "further": words.further(fit),
-            "judged": words.judged(),
-            "errors": words.whole_choice(fit) + words.errors(loo.error, fit.n, loo.level, loo.note, result),
+            "judged": words.judged() + weighting.of_choices(fit.to_dict()),
+            "measured": words.measured(),
+            "errors": words.whole_choice(fit)
+            + words.errors(loo.error, effective_number(loo.weights), loo.level, loo.note, result)
+            + weighting.sentence(fit.to_dict()),
             "calibration": words.calibration(*quality),
             "shift": words.shifted(shift, far),
             "labels": words.labels(audit),
@@ -110,11 +117,13 @@ def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any
         of = f"{test['n']:,} test images"
         figures.append({"name": "test error", "value": percent(test["error"]), "note": of})
     if fit.error is not None and fit.error_standard_error is not None:
-        note = f"on unseen images, ± {words.points(fit.error_standard_error)}; {fit.error_note}"
+        known = weighting.how(fit.to_dict(), str(fit.error_note))
+        note = f"on unseen images, ± {words.points(fit.error_standard_error)}; {known}"
         figures.append({"name": "expected error", "value": percent(fit.error), "note": note})
+    known = weighting.how(fit.to_dict(), loo.level)
     solver = "of the main member" if fit.solver == "stack" else f"solver {fit.solver}"
     figures += [
-        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {loo.level}"},
+        {"name": "leave-one-out error", "value": percent(loo.error), "note": f"{fit.n:,} images, {known}"},
         {"name": "contradicted labels", "value": f"{len(audit.contradicted):,}", "note": "by leave-one-out"},
         {"name": "relative residual", "value": number(fit.relative_residual), "note": solver},
     ]
@@ -122,28 +131,24 @@ def _figures(fit: FitReport, loo: LeaveOneOut, audit: Audit, test: dict[str, Any
 
 
 def _calibration(
-    fitted: Model, loo: LeaveOneOut, test: Tested | None
+    out: Answered, test: Tested | None
 ) -> tuple[dict[str, Any], list[dict[str, str]], tuple[float | None, str]]:
     """The plot, its legend, and the calibration error with what it was measured on."""
-    p = probabilities(loo.outputs, fitted.beta).numpy()
-    guessed = loo.predicted.numpy()
-    bins = reliability(p[np.arange(len(p)), guessed], guessed == fitted.train.labels)
-    sets, last = [("leave-one-out", "loo", bins)], (calibration_error(bins), "leave-one-out")
+    sets = [("leave-one-out", "loo", out.reliability())]
+    last = (out.evaluation.calibration_error.value, "leave-one-out")
     if test is not None:
-        bins = reliability(test.confidence, test.right)
-        sets.append(("test", "test", bins))
-        last = (calibration_error(bins), "test set")
+        sets.append(("test", "test", test.reliability()))
+        last = (test.evaluation.calibration_error.value, "test set")
     return plots.reliability_plot(sets), [{"name": name, "css": css} for name, css, _ in sets], last
 
 
-def _matrices(
-    classes: tuple[str, ...], loo: tuple[np.ndarray, np.ndarray], test: Tested | None
-) -> list[dict[str, Any]]:
-    found = [{"title": "Confusions in leave-one-out", "matrix": tables.confusion_matrix(classes, *loo)}]
-    if test is not None:
-        matrix = tables.confusion_matrix(classes, test.labels, test.predicted)
-        found.insert(0, {"title": "Confusions on the test set", "matrix": matrix})
-    return found
+def _matrices(out: Answered, test: Tested | None) -> list[dict[str, Any]]:
+    named = [("Confusions on the test set", test), ("Confusions in leave-one-out", out)]
+    return [
+        {"title": title, "matrix": tables.confusion_matrix(of.classes, of.labels, of.predicted)}
+        for title, of in named
+        if of is not None
+    ]
 
 
 def _shift(
@@ -197,16 +202,16 @@ def _extremes(
     return found
 
 
-def _suspects(audit: Audit, pictures: Gallery) -> dict[str, Any]:
-    rows = [r | {"picture": pictures(r["index"])} for r in audit.contradicted[:MOST_SUSPECTS]]
+def suspect_rows(audit: Audit, pictures: Gallery, most: int = MOST_SUSPECTS) -> dict[str, Any]:
+    """Contradicted labels with their pictures."""
+    rows = [r | {"picture": pictures(r["index"])} for r in audit.contradicted[:most]]
     return tables.cut(rows, len(audit.contradicted))
 
 
-def _duplicates(audit: Audit, pictures: Gallery) -> dict[str, Any]:
+def duplicate_rows(audit: Audit, pictures: Gallery, most: int = MOST_PAIRS) -> dict[str, Any]:
+    """Pairs of copies with their pictures, those with different labels first."""
     pairs = sorted(audit.duplicates, key=lambda r: (r["label"] == r["other_label"], -r["similarity"]))
-    rows = [
-        r | {"picture": pictures(r["index"]), "other_picture": pictures(r["other_index"])} for r in pairs[:MOST_PAIRS]
-    ]
+    rows = [r | {"picture": pictures(r["index"]), "other_picture": pictures(r["other_index"])} for r in pairs[:most]]
     return tables.cut(rows, len(pairs))
 
 
@@ -275,6 +280,7 @@ def _facts(fitted: Model) -> list[dict[str, str]]:
         "unknowns": f"{unknowns(fitted):,}",
         f"linearisation point{of_main}": "" if trained else fit.point or "none (the head alone)",
         f"weight decay{of_main}": decay,
+        "class weights": weighting.class_weights(fit.to_dict()),
         f"input{of_main}": f"{fitted.preprocess.size} × {fitted.preprocess.size} px"
         + (f", {fitted.preprocess.n_views} views" if fitted.preprocess.n_views > 1 else ""),
         "skipped images": f"{len(fit.skipped):,}" if fit.skipped else "",

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from lqf.evaluation.metrics import Confusion, confusions
+from lqf.reports import figures
+from lqf.reports.html.environment import percent
 
 WHOLE = 14
 """Up to so many classes the whole confusion matrix is shown; of more, those that are confused most."""
@@ -64,15 +66,23 @@ def confused_pairs(classes: Sequence[str], labels: np.ndarray, predicted: np.nda
     return cut(rows, len(found))
 
 
+def measured(loo: Mapping[str, Any], test: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """The figures of leave-one-out and of the test set, each with its interval."""
+    of = [figures.rows(result, percent) for result in (loo, test) if result is not None]
+    return [{"name": rows[0].name, "of": rows} for rows in zip(*of, strict=True)]
+
+
 def class_table(classes: Sequence[str], loo: Mapping[str, Any], test: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Size and errors of every class, the worst first."""
+    """Size and errors of every class, the worst first; F1 on the test set where there is one."""
     rows = []
     for name in classes:
-        row: dict[str, Any] = {"name": name, "n": 0, "loo": None, "test_n": 0, "test": None}
+        row: dict[str, Any] = {"name": name, "n": 0, "loo": None, "test_n": 0, "test": None, "f1": None}
         if name in loo["per_class"]:
-            row |= {"n": loo["per_class"][name]["n"], "loo": loo["per_class"][name]["error"]}
+            found = loo["per_class"][name]
+            row |= {"n": found["n"], "loo": found["error"], "f1": found["f1"] if test is None else None}
         if test is not None and name in test["per_class"]:
-            row |= {"test_n": test["per_class"][name]["n"], "test": test["per_class"][name]["error"]}
+            found = test["per_class"][name]
+            row |= {"test_n": found["n"], "test": found["error"], "f1": found["f1"]}
         rows.append(row)
     rows.sort(key=lambda r: -max(r["loo"] or 0.0, r["test"] or 0.0))
     return cut(rows[:MOST_ROWS], len(rows))

@@ -14,6 +14,7 @@ from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.reports import rungs
 from lqf.reports.html.environment import number, percent
 from lqf.reports.shift import Shift
+from lqf.utils import naming
 from lqf.utils.text import counted
 
 FAR = 0.02
@@ -65,7 +66,7 @@ def whole_choice(fit: FitReport) -> str:
     )
 
 
-def errors(loo: float, n: int, level: str, note: str, test: Mapping[str, Any] | None) -> str:
+def errors(loo: float, n: float, level: str, note: str, test: Mapping[str, Any] | None) -> str:
     """Leave-one-out, compared with the test."""
     how = ", ".join(filter(None, [level, note]))
     text = (
@@ -73,9 +74,20 @@ def errors(loo: float, n: int, level: str, note: str, test: Mapping[str, Any] | 
         f"{percent(loo)} ± {points(standard_error(loo, n))} are wrong ({how})."
     )
     if test is None or test["error"] is None:
-        return f"{text} Give --test DIR to compare it with labelled test images."
+        return f"{text} Give {naming.given('test', 'DIR')} to compare it with labelled test images."
     share, se = percent(test["error"]), points(standard_error(test["error"], test["n"]))
     return f"{text} Of {counted(test['n'], 'test image')}, {share} ± {se} are."
+
+
+def measured() -> str:
+    """How the figures and their intervals come about."""
+    return (
+        "Each figure with the range that chance alone leaves open with so many images (95 %). Balanced accuracy and F1 "
+        "are means over the classes. AUC is how often an image of a class scores higher for it than an image of "
+        "another. The calibration error is the mean distance between confidence and accuracy in at most ten bins of "
+        "equally many images, 25 of them or more. Probabilities were calibrated on the answers of leave-one-out, whose "
+        "last two figures are therefore a little too good."
+    )
 
 
 def points(share: float) -> str:
@@ -104,7 +116,10 @@ def warning(fit: FitReport, loo: float, test: Mapping[str, Any] | None, shift: S
             "images like the test set, add some of them to the training set."
         )
         if fit.views in ("none", "flip"):
-            text += " Without any, try --views resized: crops bind a model less to how its images are framed."
+            text += (
+                f" Without any, try {naming.given('views', 'resized')}: crops bind a model less to how its images "
+                "are framed."
+            )
         return {"title": "The test set comes from another distribution.", "text": text}
     text = (
         f"{gap} The images of both sets look alike to the model, so look for the reason elsewhere: copies or several "

@@ -1,0 +1,234 @@
+"""`LQFClassifier`: the scikit-learn face of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from lqf import storage
+from lqf.analysis import Analysis, Influence, Information, WhatIf
+from lqf.analysis.audit.audit import Audit, audit
+from lqf.data import load_samples
+from lqf.estimator.fit import Kept, check_solver, fit_model
+from lqf.estimator.predictor import Predictor
+from lqf.fitting import Context, Model
+from lqf.fitting.rungs.plan import time_for
+from lqf.fitting.training_data import open_training
+from lqf.reports.explanations import Explanations, explain
+from lqf.runtime.deadline import Deadline
+from lqf.runtime.device import computing, resolve_device
+from lqf.runtime.distributed import ALONE, World
+from lqf.settings import Settings, Setup, described
+from lqf.utils.progress import SILENT, Progress
+
+
+class LQFClassifier(Predictor):
+    """Fine-tunes a pretrained network by solving one linear-quadratic problem.
+
+    Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted
+    model keeps the settings it was fitted by: changing arguments afterwards changes the next fit alone. Only
+    ``device``, ``batch_size``, ``tensors`` and ``verbose`` say how it is used, too.
+
+    Example:
+        >>> model = LQFClassifier("efficientnet_lite0").fit("photos/train")  # doctest: +SKIP
+        >>> model.score("photos/test"), model.leave_one_out().error  # doctest: +SKIP
+
+    Args:
+    {arguments}
+
+    Attributes:
+        classes_: (n_classes,) class names or labels.
+        report_: what the fit did: solver, weight decay, residual, leave-one-out error, times.
+        fitted_: the model itself (`lqf.fitting.FittedModel`, or a `Stack` of several).
+        analysis_: what `analyse` opened last; None: nothing yet.
+    """
+
+    @computing
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        keep: Callable[[Model], None] | None = None,
+        earlier: Model | None = None,
+        began: float | None = None,
+        progress: Progress | None = None,
+        world: World = ALONE,
+    ) -> LQFClassifier:
+        """Fit the best model that effort and time allow, or the one that the settings name.
+
+        Args:
+            X: a folder CLASS/*.jpg, a CSV manifest, a data frame with the columns path and label, a map-style data set,
+                images as one array or tensor along the first axis, or a list of paths or pictures; see
+                `lqf.data.load_samples`.
+            y: labels, where X has none.
+            sample_weight: (N,) weights of the samples.
+            groups: (N,) samples of one group are left out together.
+            checkpoint: file in which a long solve keeps what it has reached; it stays until you delete it, so that a
+                model that could not be saved is not lost.
+            resume: continue from that file.
+            keep: called with the best model so far, e.g. to save it, whenever there is a better one.
+            earlier: a model of the same data and settings to climb on from, `fitted_` of another one.
+            began: moment of `time.monotonic` from which on ``time_limit`` counts; default: now.
+            progress: where to report, e.g. `lqf.utils.progress.terminal_progress()`; default: as ``verbose`` says.
+            world: the processes that share the work, all of which call this with the same arguments
+                (`lqf.runtime.distributed.joined`); default: this one alone.
+        """
+        progress = self._shown(progress if world.rank == 0 else SILENT)
+        settings, setup = self._of(Settings), self._of(Setup)
+        device = world.device or resolve_device(self.device)
+        deadline = Deadline.after(time_for(settings, device.type == "cuda") if settings.climbs else None, began)
+        check_solver(settings, world)
+        samples = load_samples(
+            X,
+            y,
+            sample_weight=sample_weight,
+            groups=groups,
+            limit_per_class=setup.limit_per_class,
+            seed=settings.seed,
+            tensors=setup.tensors,
+            strict=setup.strict,
+            progress=progress,
+        )
+        source = str(X) if isinstance(X, str | Path) else None
+        file = None if checkpoint is None else Path(checkpoint)
+        context = Context(settings, device, world, progress, deadline=deadline)
+        self._adopt(fit_model(samples, setup, context, Kept(file, resume, keep, earlier, source)))
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, **options: Any) -> np.ndarray:
+        """Fit, then `transform` the same images."""
+        return self.fit(X, y, **options).transform(X)
+
+    # --- asking about the training data -------------------------------------------------------------------------------
+
+    @computing
+    def analyse(
+        self,
+        train: Any = None,
+        y: Any = None,
+        *,
+        method: str = "auto",
+        progress: Progress | None = None,
+    ) -> Analysis:
+        """Open the training problem again, to ask what every sample does; it is kept for later questions.
+
+        Args:
+            train: the training data, where they have moved or were arrays; None: where they were at the fit. Labels,
+                weights and groups are those of the fit.
+            y: labels of ``train``, to be compared with those of the fit; they may be left out.
+            method: "auto": as the model was fitted; "dense": exact, by the kernel of all (sample, output) pairs;
+                "pcg": by iterative solves; "kfac": the paper's approximation.
+            progress: where to report, for this analysis and all its answers.
+        """
+        fitted, progress = self._model(), self._shown(progress)
+        if train is not None and not isinstance(train, str | Path):  # models saved by earlier versions do not know
+            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
+        images = open_training(fitted, train, y, progress)
+        settings = replace(fitted.settings, batch_size=self.batch_size)
+        context = Context(settings, resolve_device(self.device), progress=progress)
+        self.analysis_ = Analysis.of(fitted, images, context, method)
+        return self.analysis_
+
+    def influence(self, images: Any, y: Any = None, **options: Any) -> Influence:
+        """Effect of leaving out every training sample (or group) on these predictions; see `Analysis.influence`."""
+        return self._analysis().influence(images, y, **options)
+
+    def information(self, validation: Any = None, y: Any = None, **options: Any) -> Information:
+        """How much every training sample says about these images; see `Analysis.information`."""
+        return self._analysis().information(validation, y, **options)
+
+    def what_if(self, images: Any, **change: Any) -> WhatIf:
+        """Predictions of a model fitted on changed data; see `Analysis.what_if`."""
+        return self._analysis().what_if(images, **change)
+
+    def audit(
+        self, train: Any = None, y: Any = None, *, similar: float = 0.9, progress: Progress | None = None
+    ) -> Audit:
+        """What the model says about its training data: wrong labels, near-duplicates, informative samples.
+
+        Args:
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            y: their labels.
+            similar: least cosine of near-duplicates.
+            progress: where to report.
+        """
+        return audit(self._analysis(train, y, progress), similar=similar)
+
+    def explain(
+        self,
+        images: Any,
+        *,
+        top: int = 6,
+        without: Iterable[str | int] = (),
+        train: Any = None,
+        progress: Progress | None = None,
+    ) -> Explanations:
+        """The training images behind predictions: those that pushed each one there, and those that pushed away.
+
+        Args:
+            images: what `predict` takes, or `Queries`; labels are shown where they are known.
+            top: training images of each kind, at most.
+            without: training samples, ids or numbers, without which the images are predicted once more.
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            progress: where to report.
+        """
+        analysis = self._analysis(train, None, progress)
+        return explain(analysis, analysis.queries(images), most=top, without=without)
+
+    def _analysis(self, train: Any = None, y: Any = None, progress: Progress | None = None) -> Analysis:
+        """The one that is open, or a new one."""
+        self._model()
+        if self.analysis_ is None or train is not None:
+            return self.analyse(train, y, progress=progress)
+        return self.analysis_
+
+    # --- on disk ------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model as a folder of safetensors, JSON and CSV.
+
+        A network of your own is code, which is not saved; `load` wants it again, and saving says so.
+        """
+        storage.save(self._model(), path, overwrite=overwrite)
+        sentence = storage.about_loading(self._model(), path)
+        if sentence is not None:
+            self._shown(None).say(sentence)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        backbone: nn.Module | None = None,
+        weights: str | Path | None = None,
+        device: str = Setup.device,
+        verbose: int = Setup.verbose,
+    ) -> LQFClassifier:
+        """Read a saved model and verify all of its hashes.
+
+        Args:
+            path: the folder.
+            backbone: the network, where it was given as a Python object.
+            weights: the backbone's weights file, where it has moved.
+            device: where to predict.
+            verbose: 0: silent.
+        """
+        fitted = storage.load(path, backbone=backbone, weights=weights)
+        params = {f.name: getattr(of, f.name) for of in (fitted.setup, fitted.settings) for f in fields(of)}
+        model = cls(**params | {"device": device, "verbose": verbose})
+        model._adopt(fitted)
+        return model
+
+
+assert LQFClassifier.__doc__ is not None
+LQFClassifier.__doc__ = LQFClassifier.__doc__.replace("    {arguments}", described(Setup, Settings))
