@@ -47,7 +47,7 @@ def test_other_data_are_told_what_to_give(folder: Path, tmp_path: Path, monkeypa
     model = fitted(Path("train"))
     monkeypatch.chdir(other)
     with pytest.raises(
-        LQFError, match=rf"no longer at `train` \(seen from `{other}`\); say where they are now with --train"
+        LQFError, match=rf"no longer at `train` \(seen from `{other}`\); say where they are now with train="
     ):
         model.analyse()
 

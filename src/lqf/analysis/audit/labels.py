@@ -30,9 +30,9 @@ CONFUSION_COLUMNS = ("label", "predicted", "n", "share")
 
 
 SURE = 0.9
-"""Probability of another class from which on a label is taken to be wrong. On six sets of images, with none to 20 % of
-the labels flipped, a head fitted without such labels was never worse on average; with 0.7, or by how probable the label
-itself is, hard images go and take the error up (`benchmarks/results/cleaned_labels-efficientnet_lite0-cpu.json`).
+"""Probability of another class from which on a label is taken to be wrong. On five sets of images, with none to 20 % of
+the labels flipped, a head without such labels was on average no worse; with a lower bound, or by how improbable the
+label itself is, hard images go and the error rises (`benchmarks/results/cleaned_labels-efficientnet_lite0-cpu.json`).
 """
 
 
