@@ -25,7 +25,7 @@ def fitted(device: str, solver: str, dtype: torch.dtype, **options: Any) -> LQFC
     torch.manual_seed(0)
     net = nn.Sequential(CASES["convnet"](), nn.Linear(4, 3)).eval().to(dtype)
     fixed = {"solver": solver, "weight_decay": 0.1, "body_weight_decay": 1.0, "tol": 1e-6, "max_passes": 500}
-    return LQFClassifier(net, device=device, **fixed, **options).fit(*pictures(30, 0))
+    return LQFClassifier(net, tensors="normalized", device=device, **fixed, **options).fit(*pictures(30, 0))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

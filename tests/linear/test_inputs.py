@@ -195,5 +195,5 @@ def test_augmentation_is_of_the_rows_samples_and_from_the_generator(prefix: Call
 def test_tensors_cannot_be_augmented() -> None:
     x = np.random.default_rng(0).normal(size=(5, 7))
     rows = Inputs(opened(x, np.arange(5) % 2, PLAIN), PLAIN, device=CPU, dtype=torch.float64, batch_size=2)
-    with pytest.raises(LQFError, match="give uint8 images"):
+    with pytest.raises(LQFError, match="give pictures"):
         augmented(rows, [0])
