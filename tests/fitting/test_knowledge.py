@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fits import classifier, convnet, network, photos
+from fits import classifier, convnet, photos
 from lqf import LQFClassifier, storage
 from lqf.data.unread import UnreadImages
 from lqf.errors import LQFError
@@ -165,7 +165,7 @@ def test_tensors_are_known_too() -> None:
     from fits import data
 
     x, y = data()
-    model = classifier(backbone=network()).fit(x, y)
+    model = classifier().fit(x, y)
     known = model.analyse(x).influence(x[:2]).value
-    again = classifier(backbone=network(), keep_for_questions="none").fit(x, y).analyse(x).influence(x[:2]).value
+    again = classifier(keep_for_questions="none").fit(x, y).analyse(x).influence(x[:2]).value
     assert torch.allclose(known, again, rtol=1e-9, atol=1e-12)

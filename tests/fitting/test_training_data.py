@@ -86,13 +86,17 @@ def test_arrays_are_given_again() -> None:
     assert model.influence(x[:2]).query_ids == ("0", "1")
 
 
-def test_another_network_is_noticed() -> None:
+@pytest.mark.parametrize(
+    ("keep", "sentence"), [("all", "features of the training images"), ("none", "linearisation point")]
+)
+@pytest.mark.parametrize("solver", ["dense", "pcg"])
+def test_another_network_is_noticed(solver: str, keep: str, sentence: str) -> None:
     x, y = data()
-    model = classifier(**FIXED).fit(x, y)
+    model = classifier(solver=solver, loo="none", keep_for_questions=keep, **FIXED).fit(x, y)
     with torch.no_grad():
         for weight in model.fitted_.backbone.body.parameters():
             weight += 0.3
-    with pytest.raises(LQFError, match="the linearisation point cannot be made again"):
+    with pytest.raises(LQFError, match=f"the {sentence} cannot be made again"):
         model.analyse(x)
 
 

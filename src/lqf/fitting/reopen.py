@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+import torch
+from torch import Tensor
+
 from lqf.data import Images
 from lqf.errors import LQFError
 from lqf.fitting.context import Context
@@ -16,6 +19,7 @@ from lqf.fitting.point import Kind, Point, no_point
 from lqf.fitting.pose import outlined
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
+from lqf.linear import sweep
 from lqf.linear.ridge import Ridge
 from lqf.utils import naming
 
@@ -65,6 +69,7 @@ def _from(known: Tensors, encoder: Encoder, model: FittedModel) -> TrainingProbl
     outline = outlined(head, point)
     problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))
     _check_point(model, problem)
+    _check_network(problem)
     if model.head_alone:
         return problem
     c = problem.model.n_outputs
@@ -85,9 +90,20 @@ def _check_point(model: FittedModel, problem: TrainingProblem, tol: float = 1e-3
         return
     stored = model.point
     made = problem.model.of_all_features(problem.model.heads.mean(0))[:, :-1].to(stored)
-    gap = float((stored - made).norm() / stored.norm().clamp_min(1e-30))
+    _check_same("linearisation point", stored, made, tol)
+
+
+def _check_network(problem: TrainingProblem, tol: float = 1e-3) -> None:
+    """Features that were computed before are those of this network: by a few rows."""
+    encoder = problem.head_fit.encoder
+    made = sweep.features(encoder.reader, encoder.inputs.take(torch.arange(1)))
+    _check_same("features of the training images", problem.features[: len(made)], made, tol)
+
+
+def _check_same(what: str, stored: Tensor, made: Tensor, tol: float) -> None:
+    gap = float((stored - made.to(stored)).norm() / stored.norm().clamp_min(1e-30))
     if gap > tol:
         raise LQFError(
-            f"the linearisation point cannot be made again (it differs by {gap:.1%}): "
+            f"the {what} cannot be made again (a difference of {gap:.1%}): "
             "the network, the settings or lqf itself have changed since the fit; fit again"
         )
