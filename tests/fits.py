@@ -146,6 +146,6 @@ def opened(x: np.ndarray, y: np.ndarray, preprocess: Preprocess) -> Any:
     return open_images(load_samples(x, y, tensors=kind(x)), preprocess)
 
 
-def kind(x: np.ndarray | str) -> str:
-    """What arrays of `data` and of `pictures` are, and folders."""
+def kind(x: Any) -> str:
+    """What arrays of `data` and of `pictures` are; a folder has pictures."""
     return "normalized" if isinstance(x, np.ndarray) and x.dtype.kind == "f" else "pictures"
