@@ -1,6 +1,7 @@
 """`LQFClassifier.explain`: a sequence of explanations that prints short, is a table, and becomes a file whole."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 from fits import FIXED, classifier, data
 from html_reader import Reader, assert_needs_nothing_else
 from lqf import Explanations, LQFError
+from lqf.errors import MissingDependency
 from lqf.reports.explanation import explanations
 from lqf.reports.explanations import COLUMNS
 
@@ -79,6 +81,12 @@ def test_a_frame_has_a_row_for_every_push(opened):
         push.change,
         push.probability,
     )
+
+
+def test_without_pandas_it_says_what_to_install(opened, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependency, match="run `pip install pandas`"):
+        opened.explain(NEW).to_frame()
 
 
 def test_files_appear_whole_and_are_not_replaced_unasked(opened, tmp_path: Path):
