@@ -87,7 +87,7 @@ def _figures(result: dict[str, Any]) -> list[str]:
 
 def _predicted(result: dict[str, Any]) -> list[str]:
     """The error that the fit expected: of all its choices, or of the one model that was named."""
-    if result["class_weights"]:  # they weigh what the fit expected of all images, not that of each class
+    if result.get("class_weights"):  # they weigh what the fit expected of all images, not that of each class
         known = [e for e in (result["expected_balanced_error"], result["loo_balanced_error"]) if e is not None]
         return [f"The fit expected a mean error of the classes of {percent(known[0])}."] if known else []
     if result["expected_error"] is not None:

@@ -96,7 +96,7 @@ def _model(result: dict[str, Any]) -> str:
     return ", ".join([kept[-1]["name"], POOLINGS.get(kept[-1]["pooling"], f"{kept[-1]['pooling']} pooling")])
 
 
-def _rungs(rungs: list[dict[str, Any]], by: str) -> list[str]:
+def _rungs(rungs: list[dict[str, Any]], by: str = "") -> list[str]:
     """A table of what was tried, and a line about what was not; ``by``: what its errors count by, if that is said."""
     if not rungs:
         return []
@@ -145,7 +145,7 @@ def _without(command: str) -> str:
     return shlex.join(words)
 
 
-def _choices(choices: list[dict[str, Any]], by: str) -> list[str]:
+def _choices(choices: list[dict[str, Any]], by: str = "") -> list[str]:
     """One line per automatic choice: what was tried, with its leave-one-out error, and what was kept."""
     heading = f"\nChosen out of sample{by and f' ({by})'}:"
     return [heading, *(_wrapped(_choice_line(c), 4) for c in choices)] if choices else []
