@@ -8,7 +8,7 @@ import pytest
 
 from cli.conftest import TINY
 from faults import ctrl_c
-from lqf.cli.fit import _choices, _rungs
+from lqf.cli.fit_summary import _choices, _rungs
 from lqf.fitting.rungs.linear import LinearRung
 from lqf.fitting.rungs.pace import Pace
 from lqf.utils.text import WIDTH
