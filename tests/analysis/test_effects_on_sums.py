@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fits import FIXED, classifier, convnet, data, network, pictures
+from fits import FIXED, classifier, convnet, data, pictures
 from lqf.analysis import Analysis, by_kernel
 from lqf.kernels import cross
 
@@ -58,7 +58,7 @@ def test_of_two_classes() -> None:
 
 
 def test_the_kernel_by_products_is_that_by_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = classifier(backbone=network(), **FIXED).fit(X, Y)
+    model = classifier(**FIXED).fit(X, Y)
     found = []
     for few in (0, 4):
         monkeypatch.setattr(by_kernel, "FEW", few)
@@ -67,7 +67,7 @@ def test_the_kernel_by_products_is_that_by_gradients(monkeypatch: pytest.MonkeyP
 
 
 def test_a_sum_takes_one_pass_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    analysis = classifier(backbone=network(), **FIXED).fit(X, Y).analyse(X)
+    analysis = classifier(**FIXED).fit(X, Y).analyse(X)
     seen: list[int] = []
     known = cross.QuadraticProblem.body_jvp
     monkeypatch.setattr(cross.QuadraticProblem, "body_jvp", lambda p, v: (seen.append(len(v)), known(p, v))[1])

@@ -49,7 +49,7 @@ def test_what_is_no_weight_is_named_with_what_it_may_be(text):
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [("--class-weight=bleu=2", "names a class that the data do not have: `bleu`; they have `blue`, `green`"),
-     ("--class-weight=blue=0", "class_weight is {'blue': 0.0}; give `balanced`, or positive weights of classes"),
+     ("--class-weight=blue=0", "--class-weight is {'blue': 0.0}; give `balanced`, or positive weights of classes"),
      ("--choose-by=balanced", "--choose-by")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(lqf, few, option, sentence):
@@ -70,12 +70,12 @@ def test_very_unequal_classes_are_said_at_the_beginning_with_the_option(lqf, few
 
 
 def test_a_fit_says_its_weights_and_which_errors_are_weighted(lqf, few):
-    called = lqf("fit", few, "-o", "run", *HEAD, "--class-weight", "balanced")
+    called = lqf("fit", few, "-o", "run", *HEAD, "--class-weight", "balanced", "-v")
     assert called.code == 0, called.err
     assert "unequal" not in called.err
     lines = {line[2:].split("  ")[0]: line for line in called.out.splitlines()}
     assert lines["class weights"].endswith("  blue 0.625, green 2.5")
-    assert "(weighted, exact)" in lines["leave-one-out error"]
+    assert "(weighted, exact)" in lines["expected error on new images"]
     assert "Chosen out of sample (weighted):" in called.out
     assert max(map(len, called.out.splitlines())) <= 80
     model = json.loads(Path("run/model.json").read_text())
@@ -89,14 +89,14 @@ def test_a_fit_says_its_weights_and_which_errors_are_weighted(lqf, few):
 
 
 def test_a_climb_says_by_what_its_rungs_were_compared(lqf, few):
-    called = lqf("fit", few, "-o", "run", *TINY, "--effort", "quick", "--choose-by", "classes")
+    called = lqf("fit", few, "-o", "run", *TINY, "--effort", "quick", "--choose-by", "classes", "-v")
     assert called.code == 0, called.err
     assert "(error and cross-entropy: every class counts alike)" in called.out
     assert "Chosen out of sample (every class counts alike):" in called.out
     assert lqf("report", "run", "-o", "report.html").code == 0
     assert "Error and cross-entropy: every class counts alike." in Path("report.html").read_text()
     lines = called.out.splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("  error on unseen images"))
+    at = next(i for i, line in enumerate(lines) if line.startswith("  expected error on new images"))
     assert any(line.startswith("    mean of the classes ") for line in lines[at : at + 4])
     assert max(len(line) for line in lines if not line.startswith("  lqf fit ")) <= 80
 
@@ -106,7 +106,7 @@ def test_what_comes_after_does_not_mix_them_up(lqf, few):
     assert lqf("fit", few, "-o", "run", *HEAD, "--class-weight", "blue=1,green=5").code == 0
     result = json.loads(Path("run/model.json").read_text())["report"]
     called = lqf("evaluate", "run", few)
-    assert f"the fit expected a mean error of the classes of {100 * result['loo_balanced_error']:.1f}%" in called.out
+    assert f"The fit expected a mean error of the classes of {100 * result['loo_balanced_error']:.1f}%" in called.out
     audited = lqf("audit", "run", "--json").json
     assert audited["loo_error"] == pytest.approx(audited["contradicted"] / 15)
     assert lqf("summarize", "run", "--keep", 0.6, "-o", "part.csv").code == 0

@@ -42,7 +42,7 @@ def test_the_plan_comes_first_and_the_table_last(lqf, photos):
         "fine-tuned",
         "stack",
     ]
-    assert "error on unseen images" in called.out
+    assert "expected error on new images" in called.out
     assert "--effort best --resume" in called.out.split("Further up: ")[1].split("Next:")[0]
 
 

@@ -52,14 +52,34 @@ def test_mini_batch_solvers_take_their_options(lqf, photos, solver):
 def test_summary_says_the_main_things_and_what_to_type_next(lqf, photos):
     called = lqf("fit", photos / "train", "-o", "my run", *HEAD)
     assert called.code == 0
-    assert "18 images of 3 classes" in called.out
-    for word in ("leave-one-out error", "(exact)", "relative residual", "weight decay", "time", "my run"):
+    assert called.out.startswith("Fitted 18 images of 3 classes in ")
+    for word in ("expected error on new images", "(exact)", "my run"):
         assert word in called.out
     assert "lqf evaluate 'my run' TEST" in called.out
+    for word in ("residual", "unknown", "Chosen"):
+        assert word not in called.out
     assert max(map(len, called.out.splitlines())) <= 80
 
 
-OWN = {"command", "train", "output", "overwrite", "resume", "json", "memory"}
+def test_how_it_was_solved_is_said_on_request(lqf, photos):
+    called = lqf("fit", photos / "train", "-o", "my run", *HEAD, "-v")
+    assert called.code == 0
+    for word in ("relative residual", "unknowns", "weight decay", "kept for questions", "Chosen out of sample:"):
+        assert word in called.out.partition("\nDetails\n")[2]
+    assert max(map(len, called.out.splitlines())) <= 80
+
+
+def test_a_quiet_command_says_its_result_alone(lqf, photos):
+    climb = ("fit", photos / "train", *TINY, "--effort", "quick")
+    loud, quiet = lqf(*climb, "-o", "a"), lqf(*climb, "-o", "b", "-q")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert loud.err != ""
+    assert quiet.out.startswith("Fitted 18 images")
+    assert lqf("predict", "b", photos / "test", "-q").err == ""
+    assert "no-such" in lqf("fit", "no-such", "-o", "c", "-q").err
+
+
+OWN = {"command", "train", "output", "overwrite", "resume", "json", "details", "quiet", "memory"}
 
 
 def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
@@ -164,7 +184,7 @@ def test_damaged_images_are_listed_and_skipped_or_refused(lqf, photos):
 
 def test_every_automatic_choice_is_told_in_one_line(lqf, photos):
     options = ["--size", 64, "--pool-channels", 8, "--linearize", "final", "--solver", "dense"]
-    called = lqf("fit", photos / "train", "-o", "run", *TINY, *options)
+    called = lqf("fit", photos / "train", "-o", "run", *TINY, *options, "-v")
     assert called.code == 0, called.err
     lines = called.out.split("Chosen out of sample:\n")[1].split("\n\n")[0].splitlines()
     assert [line.strip().partition(":")[0] for line in lines] == [

@@ -51,7 +51,7 @@ def _commands(text):
     """What is indented and begins with `lqf`, as a shell reads it, without that word."""
     lines = [line.strip() for line in text.replace("\\\n", " ").splitlines()]
     return [
-        shlex.split(line.removeprefix("Next:"))[1:]
+        shlex.split(line.removeprefix("Next:"), comments=True)[1:]
         for line in lines
         if line.removeprefix("Next:").split()[:1] == ["lqf"]
     ]

@@ -124,7 +124,7 @@ def test_the_problem_and_its_curvature_carry_them() -> None:
 
 def opened_again(model: LQFClassifier) -> Any:
     """As `analyse` opens the training images."""
-    samples = load_samples(X, Y, sample_weight=model.fitted_.train.weights)
+    samples = load_samples(X, Y, sample_weight=model.fitted_.train.weights, tensors="normalized")
     return open_images(samples, model.fitted_.preprocess)
 
 
@@ -232,7 +232,7 @@ def said(x: np.ndarray, y: np.ndarray, sample_weight: Any = None, **params: Any)
 def test_very_unequal_classes_are_named_with_the_option_that_helps() -> None:
     x, y = vectors(few=3)
     (line,) = said(x, y)
-    assert line.startswith("classes are very unequal (14 images of `0`, 3 of `2`); --class-weight balanced ")
+    assert line.startswith("classes are very unequal (14 images of `0`, 3 of `2`); class_weight='balanced' ")
     assert not said(*vectors(few=4))  # 14 to 4 is not four times as many
     assert not said(x, y, class_weight="balanced")
     assert not said(x, y, class_weight={RARE: 2})
@@ -264,7 +264,7 @@ def test_what_is_compared_with_test_images_leaves_them_out() -> None:
 
 
 def test_without_class_weights_there_are_none() -> None:
-    samples = load_samples(X, Y)
+    samples = load_samples(X, Y, tensors="normalized")
     assert class_weights(None, samples) is None
     assert class_weights({}, samples) == {"0": 1.0, "1": 1.0, "2": 1.0}
     assert about_unequal(samples, Settings(class_weight={})) == ""

@@ -69,7 +69,7 @@ def _next(out: Any) -> list[str]:
         f"lqf report {run} -o report.html": "all of it on one page",
     }
     width = max(map(len, commands))
-    return ["\nNext:", *(f"  {command:<{width}}  {what}" for command, what in commands.items())]
+    return ["\nNext:", *(f"  {command:<{width}}  # {what}" for command, what in commands.items())]
 
 
 def _is_head(result: dict[str, Any]) -> bool:
