@@ -1,0 +1,1 @@
+"""What to take: the backbone to fit, the images to label next."""

@@ -1,0 +1,1 @@
+"""How sure a prediction is: covariances, conformal sets, unusual images."""
