@@ -25,6 +25,7 @@ from common.options import Options
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from lqf.backbones.imports import import_library
 from lqf.data import load_samples
 from lqf.evaluation.calibration import calibrate, log_losses
 from lqf.evaluation.paired import cross_fitted_losses, gain
@@ -74,7 +75,7 @@ def options() -> Options:
 
 def transformer(name: str, size: int, state: Path) -> nn.Module:
     """A vision transformer of timm for images of a size, with weights that may have been trained at another one."""
-    import timm
+    timm = import_library("timm")
     from timm.layers import resample_abs_pos_embed, set_fused_attn
 
     set_fused_attn(False)  # forward-mode derivatives have no rule for it
