@@ -1,1 +1,1 @@
-"""Changes of a fitted model, each to the exact optimum of the changed problem: add, forget, other strengths, constraints."""
+"""A fitted model changed to the exact optimum of another problem: add, forget, other strengths, constraints."""
