@@ -1,0 +1,102 @@
+"""Asking a fitted model about its training data: why a prediction, what every sample does, which labels are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lqf.analysis import Analysis, Influence, Information, WhatIf
+from lqf.analysis.audit.audit import Audit, audit
+from lqf.estimator.predictor import Predictor
+from lqf.fitting import Context
+from lqf.fitting.training_data import open_training
+from lqf.reports.explanations import Explanations, explain
+from lqf.runtime.device import computing, resolve_device
+from lqf.utils.progress import Progress
+
+
+class Asking(Predictor):
+    """Questions about the training samples of a model; its problem is opened at the first one and kept."""
+
+    @computing
+    def analyse(
+        self,
+        train: Any = None,
+        y: Any = None,
+        *,
+        method: str = "auto",
+        progress: Progress | None = None,
+    ) -> Analysis:
+        """Open the training problem again, to ask what every sample does; it is kept for later questions.
+
+        Args:
+            train: the training data, where they have moved or were arrays; None: where they were at the fit. Labels,
+                weights and groups are those of the fit.
+            y: labels of ``train``, to be compared with those of the fit; they may be left out.
+            method: "auto": as the model was fitted; "dense": exact, by the kernel of all (sample, output) pairs;
+                "pcg": by iterative solves; "kfac": the paper's approximation.
+            progress: where to report, for this analysis and all its answers.
+        """
+        fitted, progress = self._model(), self._shown(progress)
+        if train is not None and not isinstance(train, str | Path):  # models saved by earlier versions do not know
+            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
+        images = open_training(fitted, train, y, progress)
+        settings = replace(fitted.settings, batch_size=self.batch_size)
+        context = Context(settings, resolve_device(self.device), progress=progress)
+        self.analysis_ = Analysis.of(fitted, images, context, method)
+        return self.analysis_
+
+    def influence(self, images: Any, y: Any = None, **options: Any) -> Influence:
+        """Effect of leaving out every training sample (or group) on these predictions; see `Analysis.influence`."""
+        return self._analysis().influence(images, y, **options)
+
+    def information(self, validation: Any = None, y: Any = None, **options: Any) -> Information:
+        """How much every training sample says about these images; see `Analysis.information`."""
+        return self._analysis().information(validation, y, **options)
+
+    def what_if(self, images: Any, **change: Any) -> WhatIf:
+        """Predictions of a model fitted on changed data; see `Analysis.what_if`."""
+        return self._analysis().what_if(images, **change)
+
+    def audit(
+        self, train: Any = None, y: Any = None, *, similar: float = 0.9, progress: Progress | None = None
+    ) -> Audit:
+        """What the model says about its training data: wrong labels, near-duplicates, informative samples.
+
+        Args:
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            y: their labels.
+            similar: least cosine of near-duplicates.
+            progress: where to report.
+        """
+        return audit(self._analysis(train, y, progress), similar=similar)
+
+    def explain(
+        self,
+        images: Any,
+        *,
+        top: int = 6,
+        without: Iterable[str | int] = (),
+        train: Any = None,
+        progress: Progress | None = None,
+    ) -> Explanations:
+        """The training images behind predictions: those that pushed each one there, and those that pushed away.
+
+        Args:
+            images: what `predict` takes, or `Queries`; labels are shown where they are known.
+            top: training images of each kind, at most.
+            without: training samples, ids or numbers, without which the images are predicted once more.
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            progress: where to report.
+        """
+        analysis = self._analysis(train, None, progress)
+        return explain(analysis, analysis.queries(images), most=top, without=without)
+
+    def _analysis(self, train: Any = None, y: Any = None, progress: Progress | None = None) -> Analysis:
+        """The one that is open, or a new one."""
+        self._model()
+        if self.analysis_ is None or train is not None:
+            return self.analyse(train, y, progress=progress)
+        return self.analysis_
