@@ -84,8 +84,8 @@ def test_weights_of_an_output_make_one_and_stay_in_the_window(interpolation):
 
 def test_memory_is_bounded_by_chunks(monkeypatch):
     x, drawn = noise(9, 40), windows(9, 40, 32)
-    whole, parts, resampled = resample(x, drawn, 32, "bicubic"), [], module._resampled
-    monkeypatch.setattr(module, "_resampled", lambda x, *given: parts.append(len(x)) or resampled(x, *given))
+    whole, parts, resampled = resample(x, drawn, 32, "bicubic"), [], module.resample_together
+    monkeypatch.setattr(module, "resample_together", lambda x, *given: parts.append(len(x)) or resampled(x, *given))
     monkeypatch.setattr(module, "_BYTES", 8 * 4 * (3 * 40 * 40 + 7 * 40 * 32 + 3 * 32 * 32))
     assert torch.equal(resample(x, drawn, 32, "bicubic"), whole)
     assert parts == [4, 4, 1]

@@ -13,6 +13,8 @@ at most L − 1. With fewer positions than channels the root is taken on the sma
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,6 +31,9 @@ class BilinearPool(nn.Module):
         reduction: (k, c) rows that make k channels out of c; None keeps them all.
         channels: k, where there is no reduction.
         linearised: whether the reduction is a weight, which may change, or a constant.
+
+    Attributes:
+        newton: whether the root is taken by iteration; None: as suits the device.
     """
 
     reduction: Tensor | None
@@ -42,6 +47,7 @@ class BilinearPool(nn.Module):
         if k is None:
             raise ValueError("give a reduction, or the number of channels")
         self.channels = k
+        self.newton: bool | None = None
         row, column = torch.triu_indices(k, k)
         self.reduce = _convolution(reduction) if linearised and reduction is not None else None
         self.register_buffer("reduction", reduction if self.reduce is None else None)
@@ -65,8 +71,9 @@ class BilinearPool(nn.Module):
         elif self.reduction is not None:
             x = F.conv2d(x, self.reduction[:, :, None, None].to(x.dtype))
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            s = covariance_root(x.flatten(2).to(wide))
+        kind = x.device.type
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+            s = covariance_root(x.flatten(2).to(wide), newton=self.newton)
         z = s.flatten(1)[:, self.upper]
         return torch.where(self.diagonal, z, 2**0.5 * z).to(x.dtype)
 
@@ -84,16 +91,16 @@ def _convolution(rows: Tensor) -> nn.Conv2d:
     return layer
 
 
-def covariance_root(y: Tensor) -> Tensor:
-    """S (B, k, k) of maps y (B, k, L)."""
+def covariance_root(y: Tensor, *, newton: bool | None = None) -> Tensor:
+    """S (B, k, k) of maps y (B, k, L); ``newton``: by iteration (default: on a GPU)."""
     k, length = y.shape[1:]
     y = y - y.mean(2, keepdim=True)
     trace = y.square().sum((1, 2)) / length
     epsilon = (EPSILON * trace / k + torch.finfo(y.dtype).tiny ** 0.5)[:, None, None]
     if k <= length:
-        return matrix_root(y @ y.mT / length + epsilon * _eye(k, y))
-    small = matrix_root(y.mT @ y / length + epsilon * _eye(length, y))
-    inner = matrix_inverse(small + epsilon.sqrt() * _eye(length, y))
+        return matrix_root(y @ y.mT / length + epsilon * _eye(k, y), newton=newton)
+    small = matrix_root(y.mT @ y / length + epsilon * _eye(length, y), newton=newton)
+    inner = matrix_inverse(small + epsilon.sqrt() * _eye(length, y), newton=newton)
     return epsilon.sqrt() * _eye(k, y) + y @ inner @ y.mT / length
 
 

@@ -12,7 +12,7 @@ inside the window, rounded to k_ij = round(2²² w_ij), half away from zero. One
 The sums are whole numbers below 2⁵³, so matrix products in float64 are exact in any order. The weights are computed in
 float64 in Pillow's order of operations. Where L = s, they are those of the identity: the pass that Pillow skips then
 changes nothing. The width comes first; since Pillow 13 the height does where it shrinks by more than twice as many
-pixels as the width (`_height_first`).
+pixels as the width (`height_first`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def resample(whole: Tensor, windows: Windows, s: int, interpolation: Interpolati
     out = whole.new_empty(len(whole), 3, s, s)
     for first in range(0, len(whole), at_once):
         part = slice(first, first + at_once)
-        out[part] = _resampled(whole[part], windows[part], s, interpolation)
+        out[part] = resample_together(whole[part], windows[part], s, interpolation)
     return out
 
 
-def _resampled(whole: Tensor, windows: Windows, s: int, interpolation: Interpolation) -> Tensor:
+def resample_together(whole: Tensor, windows: Windows, s: int, interpolation: Interpolation) -> Tensor:
     """`resample` of a few images: K_down x K_acrossᵀ for every channel, rounded after each product.
 
     Where the height comes first, the image is transposed and resized like the others, and transposed again.
@@ -62,17 +62,17 @@ def _resampled(whole: Tensor, windows: Windows, s: int, interpolation: Interpola
     mirrored = torch.where(windows.mirrored[:, None], s - 1 - steps, steps)
     across = weights(left, w, mirrored, s, side, interpolation)  # (B, s, R)
     down = weights(top, h, steps, s, side, interpolation)
-    turned = _height_first(h, w, s)[:, None, None]
+    turned = height_first(h, w, s)[:, None, None]
     first, second = torch.where(turned, down, across), torch.where(turned, across, down)
     x = torch.where(turned[..., None], whole.mT, whole).transpose(1, 2)  # (B, R, 3, R)
     x = x.to(torch.float64, memory_format=torch.contiguous_format).flatten(1, 2)
-    x = _to_pixels(x @ first.mT)  # (B, R · 3, s)
-    x = _to_pixels(second @ x.view(len(x), side, 3 * s))  # (B, s, 3 · s)
+    x = to_pixels(x @ first.mT)  # (B, R · 3, s)
+    x = to_pixels(second @ x.view(len(x), side, 3 * s))  # (B, s, 3 · s)
     y = x.view(-1, s, 3, s).transpose(1, 2).to(torch.uint8)
     return torch.where(turned[..., None], y.mT, y)
 
 
-def _height_first(h: Tensor, w: Tensor, s: int) -> Tensor:
+def height_first(h: Tensor, w: Tensor, s: int) -> Tensor:
     """Where Pillow resizes the height before the width, (B,)."""
     return (h > s) & (h - s > 2 * (w - s)) & (_PILLOW >= 13)
 
@@ -97,17 +97,17 @@ def weights(start: Tensor, length: Tensor, steps: Tensor, s: int, side: int, int
     taps = torch.arange(2 * math.ceil(support * max(side / s, 1)) + 1, device=start.device)
     at = first[..., None] + taps  # (B, s, T)
     k = filter((at - centre[..., None] + 0.5) * (1 / stretch[..., None])) * (at < end[..., None])
-    k = _to_whole(k / sum(k.unbind(-1))[..., None])  # type: ignore[index]  # summed one by one, as Pillow does
+    k = to_whole(k / sum(k.unbind(-1))[..., None])  # type: ignore[index]  # summed one by one, as Pillow does
     placed = k.new_zeros(*steps.shape, side + len(taps))  # taps beyond the image have weight 0
     return placed.scatter_(-1, at.long() + start[:, None, None], k)[..., :side]
 
 
-def _to_whole(w: Tensor) -> Tensor:
+def to_whole(w: Tensor) -> Tensor:
     """2²² w, rounded half away from zero."""
     return (w * _ONE + torch.copysign(torch.full_like(w, 0.5), w)).trunc_()
 
 
-def _to_pixels(x: Tensor) -> Tensor:
+def to_pixels(x: Tensor) -> Tensor:
     """Sums in fixed point to values of pixels, in place."""
     return x.add_(_ONE // 2).div_(_ONE).floor_().clamp_(0, 255)
 

@@ -1,0 +1,149 @@
+"""A fitted model as an `nn.Module`: pixels in, probabilities out, with nothing of this library's in between.
+
+Preprocessing, views, network, δ and calibration are all inside. Drawn views depend on the contents of an image's file,
+which pixels do not show: where a model has them, their windows are a second input (`ExportedModel.windows`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lqf.backbones.bilinear_pool import BilinearPool
+from lqf.data import Preprocess, normalize
+from lqf.data.crops import Windows, windows_by_contents
+from lqf.data.resample import resample_together
+from lqf.evaluation.calibration import probabilities
+from lqf.export.resize import square
+from lqf.export.two_streams import TwoStreams
+from lqf.fitting import FittedModel, Model, Stack
+from lqf.linear.linearize import linearized_body
+from lqf.linear.model import with_one
+from lqf.settings import NORMALIZED
+
+Drawn = tuple[int, float, float, int]
+"""What places a drawn view: side of the picture, least area, largest ratio, number of the view."""
+
+
+class ExportedModel(nn.Module):
+    """Pictures -> probabilities (B, n_classes) and outputs f (B, C).
+
+    Attributes:
+        classes: names, in the order of the probabilities.
+        tensors: whether inputs are normalised tensors (B, …) instead of pictures, uint8 (B, 3, H, W), RGB.
+        drawn: the drawn views whose windows `forward` wants.
+        dtype, shape: of normalised tensors.
+    """
+
+    def __init__(self, model: Model, device: torch.device | str = "cpu"):
+        super().__init__()
+        members = model.members if isinstance(model, Stack) else (model,)
+        self.weights = model.weights if isinstance(model, Stack) else (1.0,)
+        self.classes, self.beta, self.tensors = model.classes, model.beta, model.setup.tensors == NORMALIZED
+        self.dtype, self.shape = members[0].settings.torch_dtype, members[0].train.shape or ()
+        shape = self.shape if self.tensors else None
+        self.members = nn.ModuleList([_Member(m, torch.device(device), shape) for m in members])
+        self.drawn: tuple[Drawn, ...] = tuple(dict.fromkeys(d for m in members for d in _drawn(m.preprocess)))
+
+    def forward(self, pictures: Tensor, windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Probabilities and outputs.
+
+        Args:
+            pictures: uint8 (B, 3, H, W), RGB, upright; or normalised tensors.
+            windows: int64 (B, len(drawn), 5): top, left, height, width, mirrored of every drawn view.
+        """
+        squares: dict[tuple[int, bool, str], Tensor] = {}
+        total = torch.zeros(())
+        for weight, member in zip(self.weights, self.members, strict=True):
+            f = member(pictures) if self.tensors else self._of_pictures(member, pictures, windows, squares)
+            total = weight * f if not total.ndim else total + weight * f
+        return probabilities(total, self.beta).to(total.dtype), total
+
+    def _of_pictures(
+        self, member: nn.Module, pictures: Tensor, windows: Tensor | None, squares: dict[tuple[int, bool, str], Tensor]
+    ) -> Tensor:
+        preprocess: Preprocess = member.preprocess  # type: ignore[assignment]
+        key = (preprocess.stored, preprocess.keep_aspect, preprocess.interpolation)
+        if key not in squares:
+            squares[key] = square(pictures, preprocess).to(torch.uint8)
+        whole, rows = squares[key], []
+        for view in range(preprocess.n_views):
+            if preprocess.drawn(view):
+                assert windows is not None, "this model has drawn views; give their windows"
+                box = windows[:, self.drawn.index(_place(preprocess, view))]
+                drawn = Windows(box[:, :4], box[:, 4] > 0)
+                rows.append(resample_together(whole, drawn, preprocess.size, preprocess.interpolation))
+            else:
+                top, left, mirrored = preprocess.window(view)
+                part = whole[:, :, top : top + preprocess.size, left : left + preprocess.size]
+                rows.append(part.flip(-1) if mirrored else part)
+        f = member(normalize(torch.cat(rows), preprocess, member.dtype))  # type: ignore[arg-type]
+        return f.unflatten(0, (preprocess.n_views, -1)).mean(0)
+
+    def windows(self, hashes: Sequence[str]) -> Tensor:
+        """The second input of `forward`, from the sha256 of every image's file."""
+        parts = []
+        for side, area, ratio, view in self.drawn:
+            w = windows_by_contents(hashes, view, side, area, ratio)
+            parts.append(torch.cat([w.boxes, w.mirrored[:, None].long()], 1))
+        return torch.stack(parts, 1) if parts else torch.zeros(len(hashes), 0, 5, dtype=torch.long)
+
+
+class _Member(nn.Module):
+    """Inputs of the network -> f of one fitted model: c + V z̃ + W̄ J_z δ."""
+
+    def __init__(self, model: FittedModel, device: torch.device, shape: tuple[int, ...] | None):
+        super().__init__()
+        self.preprocess, self.dtype, self.constant = model.preprocess, model.settings.torch_dtype, model.constant
+        body = _by_iteration(copy.deepcopy(model.backbone.body)).to(device=device, dtype=self.dtype)
+        prefix, suffix = linearized_body(body, model.stage)
+        size = (3, self.preprocess.size, self.preprocess.size) if shape is None else shape
+        example = torch.zeros(2, *size, device=device, dtype=self.dtype)
+        self.prefix = nn.Identity() if prefix is None else _Values(TwoStreams(prefix, {}, example))
+        tangents = {} if model.head_alone else suffix.layout.views(model.delta.to(device=device, dtype=self.dtype))
+        with torch.no_grad():
+            self.network = TwoStreams(suffix.module, tangents, self.prefix(example))
+        self.register_buffer("head", model.head.to(device=device, dtype=self.dtype))
+        self.register_buffer("point", None if model.head_alone else model.point.to(device=device, dtype=self.dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z, dz = self.network(self.prefix(x))
+        f = self.constant + with_one(z) @ self.head.T
+        return f if self.point is None else f + dz @ self.point.T
+
+
+class _Values(nn.Module):
+    """Of two streams the first."""
+
+    def __init__(self, streams: TwoStreams):
+        super().__init__()
+        self.streams = streams
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.streams(x)[0]
+
+
+def _by_iteration(body: nn.Module) -> nn.Module:
+    """Roots by products of matrices: other programs have no eigenvectors."""
+    for module in body.modules():
+        if isinstance(module, BilinearPool):
+            module.newton = True
+    return body
+
+
+def _drawn(preprocess: Preprocess) -> list[Drawn]:
+    return [_place(preprocess, view) for view in range(preprocess.n_views) if preprocess.drawn(view)]
+
+
+def _place(preprocess: Preprocess, view: int) -> Drawn:
+    return preprocess.stored, preprocess.drawn_area, preprocess.drawn_ratio, view
+
+
+
+
+def as_module(model: Model, device: torch.device | str = "cpu") -> ExportedModel:
+    """The model as an ordinary network in eval mode, whose weights want no gradients."""
+    return ExportedModel(model, device).eval().requires_grad_(False)

@@ -1,0 +1,56 @@
+"""Pillow's resize inside a graph: pictures of any size, all of a batch alike, to the square that the network is cut from.
+
+The weights are those of `lqf.data.resample`, written for one size that is known when the graph runs and not before.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lqf.data.preprocess import Preprocess
+from lqf.data.resample import FILTERS, height_first, to_pixels, to_whole
+
+FAR = 4
+"""Times its short side is all that is seen of a very long picture."""
+
+
+def square(pixels: Tensor, preprocess: Preprocess) -> Tensor:
+    """`Preprocess.resized` of pictures (B, 3, H, W): whole numbers from 0 to 255 in float64, (B, 3, R, R)."""
+    side = preprocess.stored
+    down, across = (torch.arange(n, device=pixels.device).double() for n in pixels.shape[2:])
+    h, w = down[-1] + 1, across[-1] + 1
+    short = torch.minimum(h, w)
+    if preprocess.keep_aspect:
+        kept = [torch.minimum(length, FAR * short) for length in (h, w)]
+        goals = [torch.clamp_min(torch.floor(side * length / torch.minimum(*kept)), side) for length in kept]
+    else:
+        kept, goals = [h, w], [torch.full_like(h, side)] * 2
+    starts = [_middle(length, seen) for length, seen in zip((h, w), kept, strict=True)]
+    steps = [_middle(goal, torch.full_like(goal, side)) + torch.arange(side, device=pixels.device) for goal in goals]
+    k = [
+        _weights(places - start, seen, goal, step, preprocess)
+        for places, start, seen, goal, step in zip((down, across), starts, kept, goals, steps, strict=True)
+    ]
+    x = pixels.double()
+    width_first = to_pixels(k[0] @ to_pixels(x @ k[1].mT))
+    other = to_pixels(to_pixels(k[0] @ x) @ k[1].mT)
+    return torch.where(height_first(kept[0] - goals[0] + side, kept[1] - goals[1] + side, side), other, width_first)
+
+
+def _weights(places: Tensor, length: Tensor, goal: Tensor, steps: Tensor, preprocess: Preprocess) -> Tensor:
+    """k (R, n): of the outputs ``steps`` of ``goal`` in all, from inputs at ``places``, of which 0 to ``length`` are
+    seen.
+    """
+    support, filter = FILTERS[preprocess.interpolation]
+    scale = length / goal
+    stretch = scale.clamp(min=1)
+    centre, reach = ((steps + 0.5) * scale)[:, None], support * stretch
+    first = (centre - reach + 0.5).trunc().clamp(min=0)
+    end = torch.minimum((centre + reach + 0.5).trunc(), length)
+    k = filter((places - centre + 0.5) * (1 / stretch)) * ((places >= first) & (places < end))
+    return to_whole(k / k.sum(1, keepdim=True))
+
+
+def _middle(long: Tensor, short: Tensor) -> Tensor:
+    return torch.round((long - short) / 2)
