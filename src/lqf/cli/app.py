@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import lqf
-from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, fit, predict, report, summarize
+from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, export, fit, predict, report, summarize
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_output, claim_device
 from lqf.errors import Incomplete, LQFError, ProcessLost
@@ -54,6 +54,7 @@ COMMANDS: dict[str, Command] = {
     "audit": audit,
     "summarize": summarize,
     "report": report,
+    "export": export,
     "backbones": backbones,
     "adapt": adapt,
     "demo": demo,

@@ -57,7 +57,7 @@ def resample_together(whole: Tensor, windows: Windows, s: int, interpolation: In
 
     Where the height comes first, the image is transposed and resized like the others, and transposed again.
     """
-    side, steps = whole.shape[-1], torch.arange(s, device=whole.device).expand(len(whole), s)
+    side, steps = whole.shape[-1], torch.arange(s, device=whole.device).expand(whole.shape[0], s)
     top, left, h, w = windows.boxes.unbind(1)
     mirrored = torch.where(windows.mirrored[:, None], s - 1 - steps, steps)
     across = weights(left, w, mirrored, s, side, interpolation)  # (B, s, R)
@@ -67,7 +67,7 @@ def resample_together(whole: Tensor, windows: Windows, s: int, interpolation: In
     x = torch.where(turned[..., None], whole.mT, whole).transpose(1, 2)  # (B, R, 3, R)
     x = x.to(torch.float64, memory_format=torch.contiguous_format).flatten(1, 2)
     x = to_pixels(x @ first.mT)  # (B, R · 3, s)
-    x = to_pixels(second @ x.view(len(x), side, 3 * s))  # (B, s, 3 · s)
+    x = to_pixels(second @ x.view(x.shape[0], side, 3 * s))  # (B, s, 3 · s)
     y = x.view(-1, s, 3, s).transpose(1, 2).to(torch.uint8)
     return torch.where(turned[..., None], y.mT, y)
 
@@ -104,7 +104,7 @@ def weights(start: Tensor, length: Tensor, steps: Tensor, s: int, side: int, int
 
 def to_whole(w: Tensor) -> Tensor:
     """2²² w, rounded half away from zero."""
-    return (w * _ONE + torch.copysign(torch.full_like(w, 0.5), w)).trunc_()
+    return (w * _ONE + torch.where(w < 0, -0.5, 0.5)).trunc_()
 
 
 def to_pixels(x: Tensor) -> Tensor:

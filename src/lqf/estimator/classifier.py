@@ -13,6 +13,7 @@ from torch import nn
 from lqf import storage
 from lqf.data import load_samples
 from lqf.estimator.asking import Asking
+from lqf.estimator.exporting import Exporting
 from lqf.estimator.fit import Kept, check_solver, fit_model
 from lqf.fitting import Context, Model
 from lqf.fitting.rungs.plan import time_for
@@ -23,7 +24,7 @@ from lqf.settings import Settings, Setup, described
 from lqf.utils.progress import SILENT, Progress
 
 
-class LQFClassifier(Asking):
+class LQFClassifier(Asking, Exporting):
     """Fine-tunes a pretrained network by solving one linear-quadratic problem.
 
     Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted

@@ -81,6 +81,8 @@ def _parts(x: Any) -> tuple[Any, Tensor | None]:
 
 def _linear_map(target: Any, x: Dual, *args: Any, **kwargs: Any) -> Any:
     args, kwargs = _values(args), _values(kwargs)
+    if x.tangent is None:  # another argument has a derivative, and only its shape or type counts
+        return _constant(target(x.value, *args, **kwargs))
     y, dy = target(x.value, *args, **kwargs), target(x.tangent, *args, **kwargs)
     return Dual(y, dy) if isinstance(y, Tensor) else type(y)(Dual(a, b) for a, b in zip(y, dy, strict=True))
 
@@ -96,6 +98,15 @@ def _identity(target: Any, x: Dual, *_: Any, **__: Any) -> Dual:
 
 def _detach(target: Any, x: Dual) -> Dual:
     return Dual(x.value, None)
+
+
+def _nothing(target: Any, *_: Any, **__: Any) -> None:
+    """Checks that a capture leaves behind."""
+
+
+def _step(target: Any, *args: Any, **kwargs: Any) -> Any:
+    """Comparisons."""
+    return _constant(target(*_values(args), **_values(kwargs)))
 
 
 def _pad(target: Any, x: Dual, pad: Any, mode: str = "constant", value: float | None = None) -> Dual:
@@ -145,7 +156,7 @@ def _lerp(target: Any, a: Dual, b: Dual, weight: float) -> Dual:
 
 def _shaped(t: Tensor | None, like: Tensor) -> Tensor | None:
     """Of the result's shape: the other term may have been broadcast."""
-    return t if t is None or t.ndim == like.ndim and t.shape == like.shape else t.expand(like.shape)
+    return t if t is None or (t.ndim == like.ndim and t.shape == like.shape) else t.expand(like.shape)
 
 
 def _matmul(target: Any, a: Dual, b: Dual) -> Dual:
@@ -346,6 +357,8 @@ RULES: dict[Any, Rule] = {
     **dict.fromkeys([aten.dropout, aten.feature_dropout, aten.lift_fresh_copy], _identity),
     operator.getitem: _item,
     aten.detach: _detach,
+    **dict.fromkeys([aten.gt, aten.ge, aten.lt, aten.le, aten.eq, aten.ne, aten.sign, aten.round, aten.floor], _step),
+    aten._assert_tensor_metadata: _nothing,
     aten.pad: _pad,
     **dict.fromkeys([aten.cat, aten.stack, aten.concat], _cat),
     **dict.fromkeys([aten.add, aten.add_, aten.sub, aten.sub_], _add),

@@ -18,7 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.export import Dim
 
@@ -26,9 +28,10 @@ from lqf.data import Images
 from lqf.data.decode import to_image
 from lqf.errors import LQFError, MissingDependency
 from lqf.evaluation.calibration import probabilities
-from lqf.export.module import ExportedModel, as_module
+from lqf.export.module import ExportedModel, as_module, members_of
 from lqf.fitting import Model
 from lqf.linear.batch import usual_rows
+from lqf.settings import NORMALIZED
 from lqf.utils import files
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted
@@ -88,10 +91,11 @@ def export(
             _needed(package)
     with progress.stage("tracing"):
         module = as_module(model)
-        program = _traced(module, images)
+        program = _traced(module)
     with files.atomic_file(path) as temporary, progress.stage("writing and checking"):
         write, run_with = (_write_onnx, _onnx) if path.suffix.lower() == ".onnx" else (_write_graph, _graph)
-        about = {"classes": list(module.classes), "inputs": inputs_of(module), "drawn": [list(d) for d in module.drawn]}
+        inputs = inputs_of(module)
+        about = {"classes": list(module.classes), "inputs": inputs, "drawn": [list(d) for d in module.drawn]}
         write(program, module, temporary, about)
         difference = largest_difference(model, run_with(temporary), module, images)
         if not difference <= TOO_MUCH:
@@ -103,7 +107,25 @@ def export(
             progress.say(f"probabilities of the exported graph differ by up to {difference:.1e}")
         write(program, module, temporary, {**about, "difference": difference, "images": len(images)})
         size = temporary.stat().st_size
-    return Exported(path, module.classes, about["inputs"], difference, len(images), size)
+    return Exported(path, module.classes, inputs, difference, len(images), size)
+
+
+def sample_inputs(model: Model) -> list[Any]:
+    """Inputs to compare with where there are no images: smooth noise in several sizes, or tensors."""
+    draw = np.random.default_rng(0)
+    if model.setup.tensors == NORMALIZED:
+        shape = model.train.shape or ()
+        return [torch.from_numpy(draw.standard_normal(shape)).to(torch.float32) for _ in range(5)]
+    side = max(m.preprocess.stored for m in members_of(model))
+    sizes = [(side, side), (side + 3, 2 * side), (2 * side + 1, side + 7), (side // 2 + 1, side), (side, side)]
+    return [_picture(draw, *size) for size in sizes]
+
+
+def _picture(draw: np.random.Generator, height: int, width: int) -> np.ndarray:
+    """Blobs of colour, uint8 (H, W, 3)."""
+    coarse = Image.fromarray(draw.integers(0, 256, (5, 7, 3), dtype=np.uint8)).resize((width, height))
+    noise = draw.normal(0, 8, (height, width, 3))
+    return np.clip(np.asarray(coarse) + noise, 0, 255).astype(np.uint8)
 
 
 def inputs_of(module: ExportedModel) -> dict[str, str]:
@@ -123,7 +145,9 @@ def largest_difference(model: Model, run: Run, module: ExportedModel, images: Im
     wanted = probabilities(model.outputs(images, device=CPU, batch_size=usual_rows(CPU)), model.beta)
     difference = 0.0
     for rows in _by_size(module, images):
-        got = run(torch.stack([_input(module, images, i) for i in rows]), module.windows([images.hashes[i] for i in rows]))
+        got = run(
+            torch.stack([_input(module, images, i) for i in rows]), module.windows([images.hashes[i] for i in rows])
+        )
         difference = max(difference, _largest(got.double() - wanted[rows]))
     return difference
 
@@ -147,22 +171,27 @@ def _input(module: ExportedModel, images: Images, i: int) -> Tensor:
     if module.tensors:
         assert isinstance(raw, Tensor)
         return raw.to(module.dtype)
-    picture = to_image(raw, at_least=max(m.preprocess.stored for m in module.members))  # type: ignore[arg-type,union-attr]
-    return torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(*picture.size[::-1], 3).permute(2, 0, 1)
+    picture = to_image(raw, at_least=module.side)
+    return (
+        torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(*picture.size[::-1], 3).permute(2, 0, 1)
+    )
 
 
 # --- the two formats --------------------------------------------------------------------------------------------------
 
 
-def _traced(module: ExportedModel, images: Images) -> torch.export.ExportedProgram:
+def _traced(module: ExportedModel) -> torch.export.ExportedProgram:
     """The graph, for any number of pictures of any size."""
     batch = Dim("batch", min=1, max=1 << 16)
     if module.tensors:
-        example, shapes = (torch.zeros(2, *module.shape, dtype=module.dtype),), [{0: batch}]
+        example: tuple[Tensor, ...] = (torch.zeros(2, *module.shape, dtype=module.dtype),)
+        shapes: list[dict[int, Any]] = [{0: batch}]
     else:
-        side = max(m.preprocess.stored for m in module.members)  # type: ignore[operator,type-var,union-attr]
         sides = {2: Dim("height", min=2, max=1 << 16), 3: Dim("width", min=2, max=1 << 16)}
-        example, shapes = (torch.zeros(2, 3, side + 5, side + 9, dtype=torch.uint8),), [{0: batch, **sides}]
+        example, shapes = (
+            (torch.zeros(2, 3, module.side + 5, module.side + 9, dtype=torch.uint8),),
+            [{0: batch, **sides}],
+        )
         if module.drawn:
             example, shapes = (*example, module.windows([""] * 2)), [*shapes, {0: batch}]
     with _quiet(), torch.no_grad():
@@ -185,7 +214,9 @@ def _write_onnx(
 def _onnx(path: Path) -> Run:
     options = import_module("onnxruntime").SessionOptions()
     options.log_severity_level = 3
-    session = import_module("onnxruntime").InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    session = import_module("onnxruntime").InferenceSession(
+        os.fspath(path), options, providers=["CPUExecutionProvider"]
+    )
     names = [i.name for i in session.get_inputs()]
 
     def run(pictures: Tensor, windows: Tensor) -> Tensor:
@@ -210,7 +241,7 @@ def _graph(path: Path) -> Run:
 
     def run(pictures: Tensor, windows: Tensor) -> Tensor:
         with torch.no_grad():
-            return graph(pictures, windows)[0] if windows.shape[1] else graph(pictures)[0]  # type: ignore[no-any-return]
+            return graph(pictures, windows)[0] if windows.shape[1] else graph(pictures)[0]
 
     return run
 

@@ -36,14 +36,16 @@ class ExportedModel(nn.Module):
         tensors: whether inputs are normalised tensors (B, …) instead of pictures, uint8 (B, 3, H, W), RGB.
         drawn: the drawn views whose windows `forward` wants.
         dtype, shape: of normalised tensors.
+        side: of the largest square that is made of a picture.
     """
 
     def __init__(self, model: Model, device: torch.device | str = "cpu"):
         super().__init__()
-        members = model.members if isinstance(model, Stack) else (model,)
+        members = members_of(model)
         self.weights = model.weights if isinstance(model, Stack) else (1.0,)
         self.classes, self.beta, self.tensors = model.classes, model.beta, model.setup.tensors == NORMALIZED
         self.dtype, self.shape = members[0].settings.torch_dtype, members[0].train.shape or ()
+        self.side = max(m.preprocess.stored for m in members)
         shape = self.shape if self.tensors else None
         self.members = nn.ModuleList([_Member(m, torch.device(device), shape) for m in members])
         self.drawn: tuple[Drawn, ...] = tuple(dict.fromkeys(d for m in members for d in _drawn(m.preprocess)))
@@ -69,17 +71,10 @@ class ExportedModel(nn.Module):
         key = (preprocess.stored, preprocess.keep_aspect, preprocess.interpolation)
         if key not in squares:
             squares[key] = square(pictures, preprocess).to(torch.uint8)
-        whole, rows = squares[key], []
-        for view in range(preprocess.n_views):
-            if preprocess.drawn(view):
-                assert windows is not None, "this model has drawn views; give their windows"
-                box = windows[:, self.drawn.index(_place(preprocess, view))]
-                drawn = Windows(box[:, :4], box[:, 4] > 0)
-                rows.append(resample_together(whole, drawn, preprocess.size, preprocess.interpolation))
-            else:
-                top, left, mirrored = preprocess.window(view)
-                part = whole[:, :, top : top + preprocess.size, left : left + preprocess.size]
-                rows.append(part.flip(-1) if mirrored else part)
+        rows = [_fixed(squares[key], preprocess, v) for v in range(preprocess.n_views) if not preprocess.drawn(v)]
+        if places := _drawn(preprocess):
+            assert windows is not None, "this model has drawn views; give their windows"
+            rows.append(_drawn_views(squares[key], preprocess, windows[:, [self.drawn.index(p) for p in places]]))
         f = member(normalize(torch.cat(rows), preprocess, member.dtype))  # type: ignore[arg-type]
         return f.unflatten(0, (preprocess.n_views, -1)).mean(0)
 
@@ -94,6 +89,9 @@ class ExportedModel(nn.Module):
 
 class _Member(nn.Module):
     """Inputs of the network -> f of one fitted model: c + V z̃ + W̄ J_z δ."""
+
+    head: Tensor
+    point: Tensor | None
 
     def __init__(self, model: FittedModel, device: torch.device, shape: tuple[int, ...] | None):
         super().__init__()
@@ -126,6 +124,21 @@ class _Values(nn.Module):
         return self.streams(x)[0]
 
 
+def _fixed(whole: Tensor, preprocess: Preprocess, view: int) -> Tensor:
+    """A view that lies in every picture at the same place, (B, 3, s, s)."""
+    top, left, mirrored = preprocess.window(view)
+    part = whole[:, :, top : top + preprocess.size, left : left + preprocess.size]
+    return part.flip(-1) if mirrored else part
+
+
+def _drawn_views(whole: Tensor, preprocess: Preprocess, windows: Tensor) -> Tensor:
+    """Views with windows (B, D, 5) of their own, (D·B, 3, s, s), view after view."""
+    boxes = windows.transpose(0, 1).flatten(0, 1)
+    pictures = whole.expand(windows.shape[1], *whole.shape).flatten(0, 1)
+    drawn = Windows(boxes[:, :4], boxes[:, 4] > 0)
+    return resample_together(pictures, drawn, preprocess.size, preprocess.interpolation)
+
+
 def _by_iteration(body: nn.Module) -> nn.Module:
     """Roots by products of matrices: other programs have no eigenvectors."""
     for module in body.modules():
@@ -142,6 +155,9 @@ def _place(preprocess: Preprocess, view: int) -> Drawn:
     return preprocess.stored, preprocess.drawn_area, preprocess.drawn_ratio, view
 
 
+def members_of(model: Model) -> tuple[FittedModel, ...]:
+    """The models whose outputs are added up."""
+    return model.members if isinstance(model, Stack) else (model,)
 
 
 def as_module(model: Model, device: torch.device | str = "cpu") -> ExportedModel:

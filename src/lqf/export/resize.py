@@ -1,4 +1,4 @@
-"""Pillow's resize inside a graph: pictures of any size, all of a batch alike, to the square that the network is cut from.
+"""Pillow's resize inside a graph: pictures of any size, all of a batch alike, to the square that views are cut from.
 
 The weights are those of `lqf.data.resample`, written for one size that is known when the graph runs and not before.
 """

@@ -65,7 +65,9 @@ class TwoStreams(nn.Module):
 
     def weight(self, name: str) -> Dual:
         """A weight and its change."""
-        return Dual(self._buffers[self._names[name]], self._buffers.get(f"{self._names[name]}_change"))  # type: ignore[arg-type]
+        value = self._buffers[self._names[name]]
+        assert value is not None
+        return Dual(value, self._buffers.get(f"{self._names[name]}_change"))
 
     def _keep(self, name: str, value: Tensor, tangent: Tensor | None) -> None:
         self._names[name] = flat = f"w{len(self._names)}" if name not in self._names else self._names[name]
@@ -104,7 +106,7 @@ def _absorb_batch_norms(streams: TwoStreams) -> None:
     streams._drop_unused()
 
 
-def _folded(streams: TwoStreams, conv: fx.Node, norm: fx.Node) -> tuple[Dual, Dual]:
+def _folded(streams: TwoStreams, conv: Any, norm: Any) -> tuple[Dual, Dual]:
     """W and B of the module's docstring, computed in float64."""
 
     def of(node: Any, otherwise: float | None = None) -> tuple[Tensor | None, Tensor | None]:
@@ -114,11 +116,11 @@ def _folded(streams: TwoStreams, conv: fx.Node, norm: fx.Node) -> tuple[Dual, Du
         return value.double(), None if tangent is None else tangent.double()
 
     eps = norm.args[7]
-    mean, var = (streams.weight(a.target).value.double() for a in norm.args[3:5])  # type: ignore[union-attr]
+    mean, var = (streams.weight(a.target).value.double() for a in norm.args[3:5])
     (w, dw), (b, db) = of(conv.args[1]), of(conv.args[2] if len(conv.args) > 2 else None, 0.0)
     (gamma, dgamma), (beta, dbeta) = of(norm.args[1], 1.0), of(norm.args[2], 0.0)
     assert w is not None and b is not None and gamma is not None and beta is not None
-    sigma, dtype = (var + eps).sqrt(), streams.weight(conv.args[1].target).value.dtype  # type: ignore[union-attr]
+    sigma, dtype = (var + eps).sqrt(), streams.weight(conv.args[1].target).value.dtype
     zero = torch.zeros_like(mean)
     scale, dscale = gamma / sigma, (zero if dgamma is None else dgamma / sigma)
     weight, bias = scale[:, None, None, None] * w, beta + scale * (b - mean)

@@ -156,4 +156,4 @@ def _own(all_heads: Tensor, fold: Tensor) -> Tensor:
 
 def with_one(z: Tensor) -> Tensor:
     """z̃ = (z, 1): features with a constant for the bias."""
-    return torch.cat([z, z.new_ones(len(z), 1)], 1)
+    return torch.cat([z, z.new_ones(z.shape[0], 1)], 1)
