@@ -31,7 +31,7 @@ from token_networks import SIDE, VIT, images, timm_model, transformer
 
 X, Y = data(15)
 NEW = data(7, seed=3)[0]
-FILES = {"model.json", "weights.safetensors", "samples.csv", "questions.safetensors"}
+FILES = {"README.md", "model.json", "weights.safetensors", "samples.csv", "questions.safetensors"}
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,16 @@ from lqf.fitting import Stack
 from lqf.settings import Setup
 from refitted_stacks import NEW, N, X, fitted_members, stack_of
 
-FILES = {"model.json", "weights.safetensors", "samples.csv", "rungs.safetensors", "member1", "member2", "member3"}
+FILES = {
+    "README.md",
+    "model.json",
+    "weights.safetensors",
+    "samples.csv",
+    "rungs.safetensors",
+    "member1",
+    "member2",
+    "member3",
+}
 ONE = {"model.json", "weights.safetensors", "samples.csv"}
 
 

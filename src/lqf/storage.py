@@ -6,6 +6,7 @@
     rungs.safetensors    out-of-sample outputs of every model that a climb has tried
     questions.safetensors  what questions about the training images need (`lqf.fitting.knowledge`); it may be missing
     samples.csv          id, label, weight, group, sha256 of every training sample
+    README.md            all of it for people: a model card, which anybody may edit
     member1, member2, …  the members of a stack, each a folder like this one; there are no weights beside them
 
 Loading checks every hash; nothing is ever unpickled.
@@ -27,6 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+import lqf
 from lqf.backbones import Backbone, rebuild_backbone
 from lqf.backbones.average_pool import reduction_of
 from lqf.backbones.state import is_moved, state_of
@@ -35,6 +37,7 @@ from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Model, Stack, TrainingTable
 from lqf.fitting.knowledge import Known, NotKept, StoredKnowledge
+from lqf.fitting.model_card import model_card
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
 from lqf.utils import naming
@@ -48,6 +51,7 @@ VERSION, STACKED = 1, 2
 OWN = "module:"
 """Before the class of a network that was given as a Python object."""
 BACKBONE, RUNGS, QUESTIONS = "backbone.safetensors", "rungs.safetensors", "questions.safetensors"
+CARD = "README.md"
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
@@ -56,6 +60,7 @@ def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
     check_target(path, overwrite)
     with atomic_folder(path) as temporary:
         _write(model, temporary)
+        (temporary / CARD).write_text(model_card(model, lqf.__version__), encoding="utf-8")
 
 
 def about_loading(model: Model, path: str | Path) -> str | None:

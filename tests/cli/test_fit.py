@@ -33,7 +33,14 @@ def test_json_has_what_is_promised_and_stdout_nothing_else(lqf, photos, options)
     climbed = {"run/rungs.safetensors"} if "auto" in options else set()
     assert (
         tree(Path())
-        == {"run", "run/model.json", "run/weights.safetensors", "run/samples.csv", "run/questions.safetensors"}
+        == {
+            "run",
+            "run/README.md",
+            "run/model.json",
+            "run/weights.safetensors",
+            "run/samples.csv",
+            "run/questions.safetensors",
+        }
         | climbed
     )
 
@@ -144,6 +151,7 @@ def test_overwrite_replaces_whole_folders_and_only_models(lqf, photos):
         "run",
         "run/model.json",
         "run/weights.safetensors",
+        "run/README.md",
         "run/samples.csv",
         "run/questions.safetensors",
     }
