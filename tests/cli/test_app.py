@@ -1,15 +1,18 @@
 """The command line itself: help, version, JSON, warnings, signals; and the small commands."""
 
 import json
+import re
 import signal
 import warnings
 from pathlib import Path
 
 import pytest
+import torch
 
-import lqf
+import lqf as package
 from cli.conftest import TINY
 from lqf.cli.app import COMMANDS, installed_commands
+from lqf.cli.completion import SHELLS
 from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
 from lqf.utils.json_values import json_values
 from lqf.utils.progress import terminal_progress
@@ -27,15 +30,31 @@ def test_help_fits_into_80_columns(lqf, monkeypatch, command):
     assert not command or "--json" in called.out
 
 
-def test_help_and_version_do_not_wait_for_torch():
+def test_help_does_not_wait_for_torch():
     code = (
         "import sys; from lqf.cli import main; "
-        "codes = [main(['--help']), main(['--version']), main(['fit', '--help']), main(['fit'])]; "
-        "sys.exit(codes != [0, 0, 0, 2] or any(m in sys.modules for m in ('torch', 'numpy', 'PIL', 'rich')))"
+        "codes = [main(['--help']), main(['fit', '--help']), main(['fit'])]; "
+        "sys.exit(codes != [0, 0, 2] or any(m in sys.modules for m in ('torch', 'numpy', 'PIL', 'rich')))"
     )
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
-    assert f"lqf {lqf.__version__}\n" in done.stdout
+
+
+def test_version_says_what_computes(lqf):
+    called = lqf("--version")
+    assert called.code == 0
+    assert called.out.startswith(f"lqf {package.__version__}\n")
+    assert f"torch {torch.__version__}" in called.out
+    assert re.search(r"^(cpu|cuda): .+, \d+ cores?$", called.out, re.M)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_is_a_script(lqf, shell):
+    pytest.importorskip("shtab")
+    called = lqf("completion", shell)
+    assert called.code == 0
+    for word in ("evaluate", "--time-limit" if shell != "tcsh" else "lqf"):
+        assert word in called.out
 
 
 def test_python_m_lqf_is_lqf():

@@ -18,7 +18,20 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import lqf
-from lqf.cli import adapt, audit, backbones, demo, evaluate, explain, export, fit, predict, report, summarize
+from lqf.cli import (
+    adapt,
+    audit,
+    backbones,
+    completion,
+    demo,
+    evaluate,
+    explain,
+    export,
+    fit,
+    predict,
+    report,
+    summarize,
+)
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_output, claim_device
 from lqf.errors import Incomplete, LQFError, ProcessLost
@@ -26,7 +39,7 @@ from lqf.runtime.distributed import launched
 from lqf.utils.json_values import dump_json
 from lqf.utils.naming import command_line
 from lqf.utils.progress import SILENT, Progress, terminal_progress
-from lqf.utils.text import shortened, wrapped
+from lqf.utils.text import counted, shortened, wrapped
 
 
 class Command(Protocol):
@@ -58,6 +71,7 @@ COMMANDS: dict[str, Command] = {
     "backbones": backbones,
     "adapt": adapt,
     "demo": demo,
+    "completion": completion,
 }
 GROUP = "lqf.commands"
 """Entry points of this group bring further commands: a name, and a module that is a `Command`."""
@@ -98,8 +112,9 @@ def _main(argv: Sequence[str] | None, more: Mapping[str, Command] | None) -> int
     for stream in (sys.stdout, sys.stderr) if argv is None else ():
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name the terminal cannot write
     as_json = "--json" in words
+    parser = make_parser(commands)
     try:
-        args = make_parser(commands).parse_args(words)
+        args = parser.parse_args(words)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
     except LQFError as error:
@@ -107,11 +122,11 @@ def _main(argv: Sequence[str] | None, more: Mapping[str, Command] | None) -> int
         sentence = f"`lqf {absent}` is not installed: run `{EXTRAS[absent]}`" if absent else str(error)
         return _fail(sentence, 2, as_json)
     if args.command is None:
-        make_parser(commands).print_help(sys.stderr)
+        parser.print_help(sys.stderr)
         return _fail("name a command", 2, as_json)
     if launched()[1] > 1 and args.command != "fit":
         return _fail(f"`lqf {args.command}` runs in one process; only `lqf fit` can be started by torchrun", 2, as_json)
-    args.words, args.own_process = words, argv is None
+    args.words, args.own_process, args.parser = words, argv is None, parser
     share_cores()
     return _run(commands[args.command], args, as_json)
 
@@ -126,13 +141,28 @@ def make_parser(commands: Mapping[str, Command]) -> Parser:
     parser = Parser(
         prog="lqf", description="Fine-tune a pretrained network by solving one convex problem exactly.", epilog=EPILOG
     )
-    parser.add_argument("-V", "--version", action="version", version=f"lqf {lqf.__version__}")
+    parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show versions and the device, and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     for name, command in commands.items():
         sub = subparsers.add_parser(name, help=command.SUMMARY, description=_sentence(command.SUMMARY))
         command.add_options(sub)
         add_output(sub, more=hasattr(command, "details"))
     return parser
+
+
+class _Version(argparse.Action):
+    """Versions, and where fits are computed; torch is imported only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from lqf.runtime.device import resolve_device
+        from lqf.runtime.hardware import hardware
+
+        device = resolve_device("auto")
+        about = hardware(device)
+        print(f"lqf {lqf.__version__}")
+        print(f"Python {about['python']}, torch {about['torch']}")
+        print(f"{device.type}: {about['device']}, {counted(about['cores'], 'core')}")
+        parser.exit()
 
 
 def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:

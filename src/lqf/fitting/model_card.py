@@ -125,16 +125,17 @@ def _tried(report: FitReport) -> str:
         text = "One model after another, judged on images that it had not seen; the last one kept is this model."
         return f"{text}\n\n" + _table(("model", "error", "cross-entropy", "kept"), rows)
     if report.choices:
-        rows = [
-            (
-                c["what"],
-                number(c["kept"]) if isinstance(c["kept"], float) else str(c["kept"]),
-                ", ".join(map(str, c["tried"])) if isinstance(c["tried"], dict) else f"{len(c['tried'])} values",
-            )
-            for c in report.choices
-        ]
-        return "Chosen by leave-one-out on the training images.\n\n" + _table(("choice", "kept", "compared"), rows)
+        choices = [(c["what"], _kept(c["kept"]), _compared(c["tried"])) for c in report.choices]
+        return "Chosen by leave-one-out on the training images.\n\n" + _table(("choice", "kept", "compared"), choices)
     return "Nothing was chosen automatically."
+
+
+def _kept(value: Any) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _compared(tried: Any) -> str:
+    return ", ".join(map(str, tried)) if isinstance(tried, dict) else counted(len(tried), "value")
 
 
 def _solved(model: Model) -> str:
