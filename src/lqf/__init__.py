@@ -14,18 +14,20 @@ from lqf.errors import LQFError, NotFitted
 
 if TYPE_CHECKING:
     from lqf.estimator import LQFClassifier, load
+    from lqf.reports.comparison import compare
     from lqf.reports.explanations import Explanations
 
 __version__ = "0.1.0"
 
 _LATER = {
     "LQFClassifier": "lqf.estimator",
+    "compare": "lqf.reports.comparison",
     "load": "lqf.estimator",
     "Explanations": "lqf.reports.explanations",
 }
 """Public names whose modules import torch, for which `lqf --help` need not wait."""
 
-__all__ = ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "load"]
+__all__ = ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "compare", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -92,7 +92,16 @@ class Responses:
                 "ask about fewer images at a time"
             )
 
+    def with_bodies(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, Tensor]:
+        """P (k, n, C) of few sums of outputs, and the body's part (k, D) of H⁻¹J_xᵀu."""
+        p, x, _ = self._solved(asked, u)
+        return p, x
+
     def _some(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
+        p, _, worst = self._solved(asked, u)
+        return p, worst
+
+    def _solved(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, Tensor, float]:
         problem, schur, k = self.problem, self.schur, len(u)
         mu, s = problem.ridge.head, problem.weights.double()
         with matmul_precision(fast=False):
@@ -114,7 +123,7 @@ class Responses:
             )
             moved = schur.eliminated(in_range(problem, lambda: problem.body_jvp(reached.x), tf32=False).double())
         residuals = torch.linalg.vector_norm(reached.r, dim=1, dtype=torch.float64)
-        return h + s.to(h)[:, None] * moved, float((residuals / unit).max())
+        return h + s.to(h)[:, None] * moved, reached.x, float((residuals / unit).max())
 
     def _units(self, head: Tensor, body: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """(k,) what residuals are relative to, and what a solve goes by, for right-hand sides of head and body."""

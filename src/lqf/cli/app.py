@@ -22,6 +22,8 @@ from lqf.cli import (
     adapt,
     audit,
     backbones,
+    combine,
+    compare,
     completion,
     demo,
     evaluate,
@@ -31,6 +33,7 @@ from lqf.cli import (
     predict,
     report,
     summarize,
+    tune,
 )
 from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
 from lqf.cli.options import Parser, add_output, claim_device
@@ -63,9 +66,12 @@ COMMANDS: dict[str, Command] = {
     "fit": fit,
     "evaluate": evaluate,
     "predict": predict,
+    "compare": compare,
     "explain": explain,
     "audit": audit,
     "summarize": summarize,
+    "tune": tune,
+    "combine": combine,
     "report": report,
     "export": export,
     "backbones": backbones,

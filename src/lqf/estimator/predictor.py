@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from lqf.estimator.fit import report_skipped
 from lqf.estimator.parameters import Parameters
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import Model, Stack
+from lqf.fitting import FittedModel, Model, Stack
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
 from lqf.reports.html.notebook import model_view, unfitted_view
@@ -100,6 +100,8 @@ class Predictor(Shown, Parameters):
     def leave_one_out(self) -> LeaveOneOut:
         """Out-of-sample outputs of the training samples, from the solved problem itself."""
         fitted = self._model()
+        if isinstance(fitted, FittedModel):
+            fitted.check_not_a_sum()
         if fitted.loo is None and fitted.report.error is None and len(fitted.train.ids) == len(fitted.classes):
             raise LQFError("leave-one-out is not known with one image per class; use a labelled test set")
         if fitted.loo is None:
@@ -127,6 +129,12 @@ class Predictor(Shown, Parameters):
         self.analysis_: Analysis | None = None
         self.report_ = fitted.report.to_dict()
         self.classes_ = class_array(fitted.classes)
+
+    def _like(self, fitted: Model) -> Self:
+        """Another estimator with the same arguments, around another model."""
+        other = type(self)(**self.get_params(deep=False))
+        other._adopt(fitted)
+        return other
 
     def _model(self) -> Model:
         if not hasattr(self, "fitted_"):

@@ -107,8 +107,7 @@ class _Answers:
     @cached_property
     def losses(self) -> np.ndarray:
         """(N,) −ln p(label)."""
-        own = self.probabilities[np.arange(len(self.labels)), self.labels]
-        return -np.log(own.clip(LEAST_PROBABILITY, 1))
+        return log_losses(self.probabilities, self.labels)
 
     @property
     def n_classes(self) -> int:
@@ -164,6 +163,11 @@ class _Answers:
         rng = np.random.default_rng(0)
         draws = (rng.random(len(self.labels)) < self.confidence for _ in range(DRAWS))
         return np.array([self._gap(self.weights, right) for right in draws])
+
+
+def log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """(N,) −ln p(label)."""
+    return -np.log(probabilities[np.arange(len(labels)), labels].clip(LEAST_PROBABILITY, 1))
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
+from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fast import FastLinearization
 from lqf.fitting.knowledge import Known
@@ -27,6 +28,9 @@ from lqf.utils.text import counted
 CPU = torch.device("cpu")
 FINETUNING = "finetune"
 """In place of a solver's name: of networks that were trained by mini-batches, and not solved."""
+
+SUM = "sum"
+"""Likewise: of sums of models (`lqf.changes.arithmetic`), which are the optimum of no training problem."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,8 @@ class FittedModel(Shown):
     def what(self) -> str:
         """What it is: which part of which network was fitted."""
         network = self.report.backbone.removeprefix("module:")
+        if self.report.solver == SUM:
+            return f"sum of models of {network}"
         if not self.solved:
             return f"{network}, fine-tuned"
         if self.head_alone:
@@ -120,6 +126,14 @@ class FittedModel(Shown):
     def solved(self) -> bool:
         """Whether it is the optimum of a training problem, so that questions about training samples have answers."""
         return self.report.solver != FINETUNING
+
+    def check_not_a_sum(self) -> None:
+        """Refuse questions about training samples that a sum of models cannot answer."""
+        if self.report.solver == SUM:
+            raise LQFError(
+                "the model is a sum of fitted models and solves no training problem of its own: leave-one-out, and "
+                "questions about training samples, are for the models it was made of"
+            )
 
     @property
     def trained_on(self) -> Preprocess:

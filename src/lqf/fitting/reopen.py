@@ -34,6 +34,7 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
         images: its training images (`lqf.fitting.training_data.open_training`).
         context: device, progress and rows per batch; all other settings are the model's own.
     """
+    model.check_not_a_sum()
     settings = replace(model.settings, linearize=model.stage, batch_size=context.settings.batch_size)
     if settings.augment != "none":
         raise LQFError(

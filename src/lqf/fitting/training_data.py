@@ -10,7 +10,7 @@ import numpy as np
 
 from lqf.data import Images, Samples, load_samples, open_known
 from lqf.errors import LQFError
-from lqf.fitting.fitted_model import TrainingTable
+from lqf.fitting.fitted_model import FittedModel, TrainingTable
 from lqf.fitting.stack import Model
 from lqf.utils import naming
 from lqf.utils.progress import SILENT, Progress
@@ -31,6 +31,8 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     Raises:
         LQFError: naming the files that are missing or have changed.
     """
+    if isinstance(fitted, FittedModel):
+        fitted.check_not_a_sum()
     table = fitted.train
     if train is None and table.source is None:
         raise LQFError(

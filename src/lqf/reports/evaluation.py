@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lqf.data import Images, Samples, load_samples
+from lqf.data.labels import class_array
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.figures import Evaluation
 from lqf.evaluation.leave_one_out import LeaveOneOut
@@ -93,10 +94,11 @@ class Tested(Answered):
         return [*wrong[:4], *right[:-3:-1]]
 
 
-def tested(model: Classifier, test: Any, *, strict: bool = False, progress: Progress = SILENT) -> Tested:
+def tested(model: Classifier, test: Any, y: Any = None, *, strict: bool = False, progress: Progress = SILENT) -> Tested:
     """Predict a labelled test set, in any form that `load_samples` takes."""
     classes = model.fitted_.classes
-    all_samples = load_samples(test, classes=classes, tensors=model.tensors, strict=strict, progress=progress)
+    known = classes if y is None else class_array(classes)
+    all_samples = load_samples(test, y, classes=known, tensors=model.tensors, strict=strict, progress=progress)
     images = model.open(all_samples, strict=strict, progress=progress)
     predicted, _, p = model.scores(images, progress=progress)
     samples = images.samples

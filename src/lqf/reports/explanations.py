@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from lqf.analysis import Analysis, Queries, WhatIf
 from lqf.data import Samples
-from lqf.errors import MissingDependency
 from lqf.reports.explanation import Explanation, explanations
 from lqf.reports.html.explain import explain_page, explain_sheet
 from lqf.utils.files import check_file, write_file
+from lqf.utils.frames import data_frame
 from lqf.utils.json_values import dump_json
 from lqf.utils.notebook import Shown
 from lqf.utils.text import counted, percent, shortened
@@ -75,17 +75,13 @@ class Explanations(Shown, Sequence[Explanation]):
 
     def to_frame(self) -> DataFrame:
         """A pandas table with a row for every training unit that is named: `COLUMNS`."""
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise MissingDependency("pandas", "tables (`to_frame`)") from error
         rows = [
             (e.id, e.predicted, e.probability, side, rank, p.name, p.label, p.size, p.change, p.probability)
             for e in self.items
             for side in ("towards", "away")
             for rank, p in enumerate(getattr(e, side), 1)
         ]
-        return DataFrame(rows, columns=list(COLUMNS))
+        return data_frame(rows, COLUMNS)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a page (.html), a picture (.png) or the numbers (.json); the file appears whole or not at all."""

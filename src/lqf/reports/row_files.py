@@ -25,30 +25,34 @@ def is_nested(path: Path) -> bool:
     return path.suffix.lower() == JSON_LINES
 
 
-def write(path: Path, rows: Sequence[Mapping[str, Any]], *, overwrite: bool = False) -> None:
+def write(
+    path: Path, rows: Sequence[Mapping[str, Any]], *, columns: Sequence[str] = (), overwrite: bool = False
+) -> None:
     """Put the file in place in one step.
 
     Args:
         path: of the file.
-        rows: at least one, all with the same columns, of text, floats or truth values; None: nothing there.
+        rows: all with the same columns, of text, floats or truth values; None: nothing there.
+        columns: their names, where there may be no row.
         overwrite: a file that is there.
     """
     check(path, overwrite)
+    columns = columns or list(rows[0])
     with atomic_file(path) as temporary:
         if path.suffix.lower() == CSV:
-            write_table(temporary, rows, list(rows[0]))
+            write_table(temporary, rows, columns)
         elif path.suffix.lower() == JSON_LINES:
             temporary.write_text("".join(dump_json(row, indent=None) + "\n" for row in rows), encoding="utf-8")
         else:
-            _write_parquet(temporary, rows)
+            _write_parquet(temporary, rows, columns)
 
 
-def _write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write_parquet(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     pyarrow = _pyarrow()
     from pyarrow import parquet
 
     types = {float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
-    schema = pyarrow.schema([(name, types[_kind(rows, name)]) for name in rows[0]])
+    schema = pyarrow.schema([(name, types[_kind(rows, name)]) for name in columns])
     parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows], schema), path)
 
 

@@ -1,0 +1,40 @@
+"""A stack some of whose members were tuned; their weights stay as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import get_args
+
+import torch
+
+from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting import FittedModel, Stack
+from lqf.fitting.report import out_of_sample
+from lqf.utils.exactness import Level
+
+
+def tuned_stack(stack: Stack, new: Mapping[int, FittedModel], main: FittedModel) -> Stack:
+    """With other members.
+
+    Args:
+        stack: as it was.
+        new: members at other strengths, by number.
+        main: the one whose report stands for the stack, as it was.
+    """
+    members = tuple(new.get(k, m) for k, m in enumerate(stack.members))
+    loo = _left_out(replace(stack, members=members))
+    report = replace(new[stack.members.index(main)].report, solver="stack", level="estimated", **out_of_sample(loo))
+    beta = stack.beta if loo is None else loo.temperature()
+    return replace(stack, members=members, loo=loo, report=report, beta=beta, tried={})
+
+
+def _left_out(stack: Stack) -> LeaveOneOut | None:
+    """Σ w_k of the members', as exact as the least exact of them."""
+    found = [m.loo for m in stack.members if m.loo is not None]
+    if len(found) < len(stack.members):
+        return None
+    outputs = torch.stack([w * loo.outputs.double() for w, loo in zip(stack.weights, found, strict=True)]).sum(0)
+    level = max((loo.level for loo in found), key=get_args(Level).index)
+    notes = dict.fromkeys(["the members' added up", *(loo.note for loo in found if loo.note)])
+    return replace(found[0], value=outputs, level=level, note="; ".join(notes))
