@@ -144,13 +144,14 @@ class Tuning:
         factors = _checked(factors) or (FEW if self.by_solving else GRID)
         pairs = [(f, g) for f in factors for g in ([f] if self.alone else factors)]
         found: dict[tuple[float, float], Tried] = {}
+        judge = self.judge  # its kernels have a progress of their own
         with self.context.progress.stage("weight decay", total=len(pairs), unit="pairs") as stage:
             for f, g in _ordered(pairs, together=not self.by_solving):
-                found[f, g] = self.judge.at(f, g)
+                found[f, g] = judge.at(f, g)
                 stage.advance(1, error=f"{found[f, g].error:.1%}")
         way = self._descended(min(found, key=lambda pair: found[pair].loss)) if descend else ()
         grid = tuple(found[pair] for pair in pairs)
-        now = found[1.0, 1.0] if (1.0, 1.0) in found else self.judge.at(1.0, 1.0)
+        now = found[1.0, 1.0] if (1.0, 1.0) in found else judge.at(1.0, 1.0)
         return TuningPath(self.by, self.n, *self.level, now, grid, way)
 
     def _descended(self, start: tuple[float, float]) -> tuple[Tried, ...]:
