@@ -89,6 +89,8 @@ def _map(figure: Figure, axes: Any, tuning: TuningPath) -> None:
 def _curves(axes: Any, cuts: dict[str, list[Tried]], tuning: TuningPath) -> None:
     """Cross-entropy and error along one weight decay, the other one as in the best pair of the grid."""
     other = axes.twinx()
+    axes.set_zorder(other.get_zorder() + 1)  # the legend over all curves
+    axes.patch.set_visible(False)
     for (name, cut), colour in zip(cuts.items(), (ACCENT, WARM), strict=False):
         x = [_place(t)[name == "body"] for t in cut]
         axes.plot(x, [t.loss for t in cut], "-", color=colour, marker=".", label=f"cross-entropy, {name}")
