@@ -16,16 +16,19 @@ import torch
 from torch import Tensor
 
 from lqf.analysis.counterfactual import Change
+from lqf.analysis.dual import Dual
 from lqf.analysis.leverages import AVERAGED, PROBES, SURROGATE, Leverages, sketched_information
 from lqf.analysis.method import FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.refit import Refit, residuals_of
 from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
+from lqf.analysis.variances import Variances
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.refits import refit_folds
+from lqf.kernels.own import own_head, own_kernel
 from lqf.kernels.tangent import Kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
@@ -142,6 +145,42 @@ class ByIteration:
         gone = torch.ones(len(self.problem.data), dtype=torch.bool)
         gone[keep] = False
         return self._outputs(queries, self.refit.without(gone.nonzero()[:, 0], self._body))
+
+    def covariance(self, queries: Queries, units: Units) -> Answer:
+        """(Q, C, C) σ² J_x H⁻¹ J_xᵀ: one solve for every output of every image."""
+        found, worst = self.responses.covariance(self._asked(queries))
+        sigma, level, how = self._noise(units)
+        note = f"{self.note}; covariances solved to {worst:.1e}, the noise from {how}"
+        return Answer(found.cpu() * sigma, level, note)
+
+    def noise(self, units: Units) -> float:
+        """σ², from out-of-sample outputs."""
+        return self._noise(units)[0]
+
+    def variances(self, queries: Queries, units: Units) -> Variances:
+        """By the kernel averaged over the outputs, of images and training samples alike."""
+        asked, leverages, progress = self._asked(queries), self._leverages, self.problem.context.progress
+        cross, signs, mu = self.problem.averaged_cross(asked), self.problem.averaged.signs, leverages.ridge
+        assert signs is not None
+        own = own_head(asked) + own_kernel(self.problem.quadratic, asked.inputs, signs, progress=progress)
+        averaged = Dual(leverages.averaged, mu, cross.new_zeros(cross.shape[1], 1), self.problem.data.n_views)
+        found = averaged.covariance(averaged.response(cross), cross, own)[:, 0, 0]
+        note = f"{FIXED_POINT}; {AVERAGED}"
+        return Variances(found.cpu(), averaged.left_out_variances(units).cpu(), "estimated", note)
+
+    def _noise(self, units: Units) -> tuple[float, Level, str]:
+        """σ² = Σ s e·e^loo / (N·C), how exact it is, and where e^loo comes from."""
+        s, n = self.problem.quadratic.weights.double(), len(units.ids) * self.problem.model.n_outputs
+        if self.model.loo is None:
+            products = (s[:, None] * self._e * self._estimated(units)).sum()
+            one = self.problem.model.n_outputs == 1
+            return float(products) / n, "solved" if one else "estimated", "leverages of the averaged kernel"
+        loo, v = self.model.loo, self.problem.data.n_views
+        known = loo.known
+        targets, e = average_views(self.problem.data.targets, v).cpu(), average_views(self._e, v).cpu()
+        products = self.problem.data.sample_weights[:, None] * e * (targets - loo.outputs)
+        sigma = float(products[known].sum()) / (int(known.sum()) * e.shape[1])
+        return sigma, loo.level, "the fit's out-of-sample outputs"
 
     def _every_fold(self) -> LeaveOneOut:
         """The refits that the fit did not make, because fewer settle the error."""

@@ -14,9 +14,11 @@ from lqf.analysis.dual import Dual
 from lqf.analysis.method import FIXED_NETWORK, FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
+from lqf.analysis.variances import Variances
 from lqf.errors import LQFError
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.kernels.cross import body_cross, head_cross, sums_cross
+from lqf.kernels.own import own_head, own_kernel
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import exact_kernels
 from lqf.linear.encoded import EncodedInputs
@@ -114,6 +116,32 @@ class ByKernel:
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
         """(U,) the order in which units leave, exact."""
         return self.dual.leaving(None if queries is None else self._response(queries), units, most=most, steps=steps)
+
+    def covariance(self, queries: Queries, units: Units) -> Answer:
+        """(Q, C, C) σ² J_x H⁻¹ J_xᵀ."""
+        return self._answer(self._covariance(queries).cpu() * self.dual.noise(units))
+
+    def noise(self, units: Units) -> float:
+        """σ², from the leave-one-out residuals."""
+        return self.dual.noise(units)
+
+    def variances(self, queries: Queries, units: Units) -> Variances:
+        """On average over the outputs."""
+        asked = self._covariance(queries).diagonal(dim1=1, dim2=2).mean(1).cpu()
+        return Variances(asked, self.dual.left_out_variances(units).cpu(), self.level, self.note)
+
+    def _covariance(self, queries: Queries) -> Tensor:
+        """(Q, C, C) J_x H⁻¹ J_xᵀ."""
+        return self.dual.covariance(self._response(queries), self._kernel(queries)[1], self._own_kernel(queries))
+
+    def _own_kernel(self, queries: Queries) -> Tensor:
+        """k(x, x): (Q, C, C), or (Q,) of a head alone."""
+        problem, asked = self.problem, self._asked(queries)
+        head = own_head(asked)
+        if self.model.head_alone:
+            return head
+        body = own_kernel(problem.quadratic, asked.inputs, progress=problem.context.progress)
+        return body + head[:, None, None] * torch.eye(problem.model.n_outputs).to(head)
 
     def _left_out(self, units: Units) -> Tensor:
         """Residuals of all rows without their unit; made once."""

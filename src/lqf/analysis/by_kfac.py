@@ -129,6 +129,10 @@ class ByKFAC(ByIteration):
         """Not offered."""
         raise LQFError("method 'kfac' does not refit; use method='dense' or method='pcg'")
 
+    def covariance(self, queries: Queries, units: Units) -> Answer:
+        """Not offered: K-FAC says too little about single directions to be taken for a variance."""
+        raise LQFError("method 'kfac' does not give covariances; use method='dense' or method='pcg'")
+
     def _estimated(self, units: Units) -> Tensor:
         """(n, C) e^loo of all rows."""
         out, factored = torch.zeros_like(self._e), cast("Factored", self.responses)

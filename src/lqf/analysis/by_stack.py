@@ -14,9 +14,12 @@ from lqf.analysis.counterfactual import Change
 from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
+from lqf.analysis.variances import Variances
 from lqf.data import with_views
 from lqf.fitting.stack import Stack
 from lqf.utils.exactness import Answer, Level
+
+_VARIANCES = ("asked", "training")
 
 
 @dataclass(eq=False)
@@ -75,6 +78,36 @@ class ByStack:
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """Σ w_k of the members' predictions after fitting the kept samples alone."""
         return self._sum(lambda method, own: method.refitted(own, keep), queries)
+
+    def covariance(self, queries: Queries, units: Units) -> Answer:
+        """Σ w_k Cov f_k of the members that have one, with weights that add up to 1: at least Cov Σ w_k f_k."""
+        own = self._own(queries)
+        found = [(w, self.methods[k].covariance(own[k], units)) for k, w in self._solved]
+        value = torch.stack([w * a.value for w, a in found]).sum(0)
+        notes = dict.fromkeys(a.note for _, a in found if a.note)
+        note = f"{self.note}; at most, as if all members were wrong together"
+        return Answer(value, "estimated", "; ".join([note, *notes]))
+
+    def noise(self, units: Units) -> float:
+        """Likewise."""
+        return sum(w * self.methods[k].noise(units) for k, w in self._solved)
+
+    def variances(self, queries: Queries, units: Units) -> Variances:
+        """Likewise."""
+        own = self._own(queries)
+        found = [(w * self.methods[k].noise(units), self.methods[k].variances(own[k], units)) for k, w in self._solved]
+        asked, training = (torch.stack([w * getattr(v, name) for w, v in found]).sum(0) for name in _VARIANCES)
+        level = _worst([v.level for _, v in found])
+        return Variances(asked, training, level, "; ".join(dict.fromkeys([self.note, *(v.note for _, v in found)])))
+
+    @property
+    def _solved(self) -> list[tuple[int, float]]:
+        """Members that answer, with weights that add up to 1; where none does, the one that stands for them."""
+        solved = [k for k, m in enumerate(self.stack.members) if m.solved]
+        if not solved:
+            return [(self.stack.members.index(self.stack.answering), 1.0)]
+        total = sum(self.stack.weights[k] for k in solved)
+        return [(k, self.stack.weights[k] / total) for k in solved]
 
     def _main(self, queries: Queries | None) -> tuple[Method, Queries | None]:
         k = self.stack.members.index(self.stack.answering)

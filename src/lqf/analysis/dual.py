@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lqf.analysis.elimination import order_of_leaving, squared_changes
 from lqf.analysis.units import Units
-from lqf.kernels.ridge import KernelRidge
+from lqf.kernels.ridge import KernelRidge, by_size
 from lqf.linear.inputs import average_views
 
 
@@ -130,6 +130,44 @@ class Dual:
         training samples), measured again as they go (`lqf.analysis.elimination`).
         """
         return order_of_leaving(self.ridge, self.mu, self.e, units, p, n_views=self.n_views, most=most, steps=steps)
+
+    # --- uncertainty --------------------------------------------------------------------------------------------------
+
+    def noise(self, units: Units) -> float:
+        """σ² of one target, Σ s e·e^loo / (N·C): in its model E ẽ_SᵀB⁻¹ẽ_S = σ²|S| with B = I − H_SS."""
+        s = self.ridge.weights[:, None]
+        return float((s * self.e * self.left_out(units)).sum()) / (len(units.ids) * self.n_outputs)
+
+    def covariance(self, p: Tensor, k: Tensor, own: Tensor) -> Tensor:
+        """(Q, C, C) J_x H⁻¹ J_xᵀ = (k(x, x) − P k_xᵀ)/μ, from responses, kernel rows and ``own`` = k(x, x): (Q, C, C),
+        or (Q,) where the outputs share the kernel.
+        """
+        if self.shared:
+            variance = (own.to(p) - (p * k).sum(1)).clamp_min(0) / self.mu
+            return variance[:, None, None] * torch.eye(self.n_outputs).to(p)
+        p, k = (t.view(-1, self.n_outputs, t.shape[1]) for t in (p, k))
+        found = (own.to(p) - p @ k.mT) / self.mu
+        found = (found + found.mT) / 2
+        variances = found.diagonal(dim1=1, dim2=2)
+        variances.clamp_(min=0)
+        return found
+
+    def left_out_variances(self, units: Units) -> Tensor:
+        """(N,) J_i H₋S⁻¹ J_iᵀ of every sample without its unit, averaged over its views, on average over the outputs.
+
+        Of weighted rows it is B⁻¹ − I with B = I − H_SS.
+        """
+        out = torch.empty(len(units.ids), dtype=torch.float64, device=self.ridge.q.device)
+        width = self.pairs // self.n_views
+        for rows in by_size(units.member.repeat_interleave(self.pairs).to(out.device), self.ridge.q.shape[1]):
+            root = self.ridge.weights[rows].sqrt()
+            block = torch.linalg.inv(self.ridge.left_out_block(rows, self.mu))
+            block.diagonal(dim1=1, dim2=2).sub_(1)
+            block = block / (root[:, :, None] * root[:, None, :])
+            one = (rows.shape[1] // self.pairs, self.n_views, width)
+            own = torch.einsum("gkvckwc->gk", block.view(len(rows), *one, *one)) / (self.n_views**2 * width)
+            out[rows[:, :: self.pairs] // self.pairs] = own.clamp_min(0)
+        return out
 
     # --- changed data -------------------------------------------------------------------------------------------------
 

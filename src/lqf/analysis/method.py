@@ -9,6 +9,7 @@ from torch import Tensor
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
+from lqf.analysis.variances import Variances
 from lqf.utils.exactness import Answer, Level
 
 FIXED_POINT = "the linearisation point held fixed"
@@ -53,4 +54,16 @@ class Method(Protocol):
 
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) after fitting only the samples ``keep``."""
+        ...
+
+    def covariance(self, queries: Queries, units: Units) -> Answer:
+        """(Q, C, C) σ² J_x H⁻¹ J_xᵀ of the outputs of every image; ``units``: who is left out for σ²."""
+        ...
+
+    def noise(self, units: Units) -> float:
+        """σ² of one target, from what is said about training samples without their unit."""
+        ...
+
+    def variances(self, queries: Queries, units: Units) -> Variances:
+        """J_x H⁻¹ J_xᵀ of the images and of the training samples without their unit, on average over the outputs."""
         ...

@@ -21,6 +21,8 @@ from lqf.curvature import KFAC
 from lqf.errors import LQFError
 from lqf.linear import head_products
 from lqf.linear.encoded import EncodedInputs
+from lqf.linear.inputs import average_views
+from lqf.linear.model import with_one
 from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
@@ -84,6 +86,26 @@ class Responses:
         parts = [self._some(asked, u) for u in asked.every_output(self.problem.model.n_outputs).split(self.at_once)]
         return torch.cat([p for p, _ in parts]), max(worst for _, worst in parts)
 
+    def covariance(self, asked: EncodedInputs) -> tuple[Tensor, float]:
+        """J_x H⁻¹ J_xᵀ (Q, C, C) of every image, averaged over its views; and the worst relative residual.
+
+        With h₀ the head's response to z̃, v the solution for output c: a row is z̃ᵀ(Z̃ᵀSZ̃ + μ)⁻¹z̃ e_c + J_x v − h₀ᵀJv.
+        """
+        c, n_views = self.problem.model.n_outputs, asked.inputs.n_views
+        z = average_views(asked.features, n_views).to(self.features)
+        k = head_products.jvp(self.features, with_one(z)).double()  # (n, Q)
+        h = self.schur.ridge.dual(k, self.problem.ridge.head)  # (n, Q)
+        head = (with_one(z).double().square().sum(1) - (k * h).sum(0)) / self.problem.ridge.head
+        found = torch.zeros(len(z) * c, c, dtype=torch.float64, device=head.device)
+        worst, u = 0.0, asked.every_output(c)
+        for some in torch.arange(len(u), device=u.device).split(self.at_once):
+            v, moved, residual = self._solve(asked, u[some])[1:]
+            own = torch.stack([asked.body_jvp(self.problem.model, one, q) for one, q in zip(v, some // c, strict=True)])
+            found[some] = own.double() - torch.einsum("nk,knc->kc", h[:, some // c], moved)
+            worst = max(worst, residual)
+        found = found.view(-1, c, c) + head[:, None, None] * torch.eye(c).to(head)
+        return (found + found.mT) / 2, worst
+
     def _check_memory(self, answers: int) -> None:
         need, free = 8 * answers * self.problem.targets.numel(), available_bytes(self.problem.targets.device)
         if need > free // 2:
@@ -94,16 +116,22 @@ class Responses:
 
     def with_bodies(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, Tensor]:
         """P (k, n, C) of few sums of outputs, and the body's part (k, D) of H⁻¹J_xᵀu."""
-        p, x, _ = self._solved(asked, u)
-        return p, x
+        h, v, moved, _ = self._solve(asked, u)
+        return self._products(h, moved), v
 
     def _some(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
-        p, _, worst = self._solved(asked, u)
-        return p, worst
+        h, _, moved, worst = self._solve(asked, u)
+        return self._products(h, moved), worst
 
-    def _solved(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, Tensor, float]:
+    def _products(self, h: Tensor, moved: Tensor) -> Tensor:
+        """P (k, n, C)."""
+        s = self.problem.weights.double()
+        return h + s.to(h)[:, None] * self.schur.eliminated(moved)
+
+    def _solve(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
+        """h (k, n, C), v (k, D), J_body v (k, n, C) in float64, and the worst relative residual."""
         problem, schur, k = self.problem, self.schur, len(u)
-        mu, s = problem.ridge.head, problem.weights.double()
+        mu = problem.ridge.head
         with matmul_precision(fast=False):
             gradient = head_products.vjp(columns(u), asked.features)  # (kC, p+1)
             h = schur.ridge.dual(head_products.jvp(self.features, gradient), mu)  # (n, kC)
@@ -121,9 +149,9 @@ class Responses:
                 max_passes=self.max_products,
                 progress=self.progress,
             )
-            moved = schur.eliminated(in_range(problem, lambda: problem.body_jvp(reached.x), tf32=False).double())
+            moved = in_range(problem, lambda: problem.body_jvp(reached.x), tf32=False).double()
         residuals = torch.linalg.vector_norm(reached.r, dim=1, dtype=torch.float64)
-        return h + s.to(h)[:, None] * moved, reached.x, float((residuals / unit).max())
+        return h, reached.x, moved, float((residuals / unit).max())
 
     def _units(self, head: Tensor, body: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """(k,) what residuals are relative to, and what a solve goes by, for right-hand sides of head and body."""

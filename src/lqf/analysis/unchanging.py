@@ -15,6 +15,7 @@ from lqf.analysis.by_kernel import own_outputs
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.queries import Queries
 from lqf.analysis.units import Units
+from lqf.analysis.variances import Variances
 from lqf.errors import LQFError
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.utils.exactness import Answer, Level
@@ -70,3 +71,15 @@ class Unchanging:
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """Likewise."""
         return self.outputs(queries)
+
+    def covariance(self, queries: Queries, units: Units) -> Answer:
+        """Not known; a stack asks other members."""
+        raise LQFError("a fine-tuned network does not know how sure it is")
+
+    def noise(self, units: Units) -> float:
+        """Likewise."""
+        raise LQFError("a fine-tuned network does not know how sure it is")
+
+    def variances(self, queries: Queries, units: Units) -> Variances:
+        """Likewise."""
+        raise LQFError("a fine-tuned network does not know how sure it is")

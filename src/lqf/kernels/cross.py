@@ -61,7 +61,7 @@ def body_cross(
     with progress.stage("kernel with the training data", total=total, unit="rows") as stage, matmul_precision(False):
         for group in groups:
             size = sum(p.size for p in group)
-            inverse = _inverse_ridge(problem, group)
+            inverse = inverse_ridge(problem, group)
             left = problem.targets.new_empty(len(queries), len(us), size)
             for rows, x in queries.batches():
                 mine = left.new_empty(len(x), len(us), size)
@@ -108,7 +108,7 @@ def averaged_cross(
     return average_views(head_cross(side.features, features) + body, side.inputs.n_views)
 
 
-def _inverse_ridge(problem: QuadraticProblem, group: list[Part]) -> Tensor:
+def inverse_ridge(problem: QuadraticProblem, group: list[Part]) -> Tensor:
     """μ_head M⁻¹ of the weights of some parts, in their order."""
     ridge = problem.ridge
     factors = torch.tensor([ridge.head / ridge.of(p.weight) for p in group], dtype=torch.float64).to(problem.targets)

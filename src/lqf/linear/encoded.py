@@ -47,3 +47,10 @@ class EncodedInputs:
                 fold = None if self.fold is None else self.fold[rows]
                 out[k] += model.body_vjp(self.inputs.fetch(rows), one[rows], fold)
         return out
+
+    def body_jvp(self, model: LinearModel, v: Tensor, image: Tensor) -> Tensor:
+        """J_body(x)v (C,) of one image, averaged over its views."""
+        n = self.inputs.n_views
+        rows = int(image) * n + torch.arange(n, device=self.features.device)
+        fold = None if self.fold is None else self.fold[rows]
+        return model.body_jvp(self.inputs.fetch(rows), v, fold).mean(0)
