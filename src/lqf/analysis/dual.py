@@ -142,7 +142,7 @@ class Dual:
         """(Q, C, C) J_x H⁻¹ J_xᵀ = (k(x, x) − P k_xᵀ)/μ, from responses, kernel rows and ``own`` = k(x, x): (Q, C, C),
         or (Q,) where the outputs share the kernel.
         """
-        if self.shared:
+        if own.ndim == 1:
             variance = (own.to(p) - (p * k).sum(1)).clamp_min(0) / self.mu
             return variance[:, None, None] * torch.eye(self.n_outputs).to(p)
         p, k = (t.view(-1, self.n_outputs, t.shape[1]) for t in (p, k))
