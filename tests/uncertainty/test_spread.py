@@ -33,7 +33,7 @@ def fitted(case: str, *, groups: bool = False, views: bool = False) -> tuple[LQF
     params = dict(CASES[case])
     n_classes, n = params.pop("n_classes", 3), params.pop("n", 12 if "pcg" in case else 18)
     if views:
-        x, y = pictures(n, side=40)
+        x, y = pictures(9, side=40)
         stage = {} if params["solver"] == "head" else {"linearize": "deep"}
         model = classifier(backbone=convnet(), size=32, views="flip", **{**params, **stage}).fit(x, y)
         test, _ = pictures(3, side=40, seed=5)
@@ -109,7 +109,7 @@ def test_views_are_averaged(case: str) -> None:
 
 
 def brute_variances(refit: Refitted, units: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """J_x H⁻¹ J_xᵀ of the test images, J_i H₋S⁻¹ J_iᵀ of the training samples through their own heads; mean of outputs."""
+    """J_x H⁻¹ J_xᵀ of the test images, J_i H₋S⁻¹ J_iᵀ of training samples through their own heads; output means."""
     mean = lambda c: c.diagonal(dim1=1, dim2=2).mean(1)  # noqa: E731
     quadratic, v = refit.problem, refit.n_views
     j = rows(quadratic)[0]
@@ -140,7 +140,7 @@ def test_novelty_compares_with_training_samples_without_their_unit(case: str, gr
 
 def test_novelty_averages_views() -> None:
     _, refit, test = fitted("dense", views=True)
-    asked, training = brute_variances(refit, [[i] for i in range(18)])
+    asked, training = brute_variances(refit, [[i] for i in range(9)])
     found = refit.analysis.method.variances(refit.analysis.queries(test), refit.analysis.units)
     assert relative(found.asked, asked) < 1e-6
     assert relative(found.training, training) < 1e-6

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
-from lqf.errors import Incomplete
+from lqf.errors import Incomplete, LQFError
 from lqf.settings import Setup
 from lqf.utils.progress import Progress
-from lqf.utils.text import counted, duration, percent
+from lqf.utils.text import counted, duration, number, percent, wrapped
 
 if TYPE_CHECKING:
-    from lqf.reports.predictions import Prediction
+    from lqf import LQFClassifier
+    from lqf.data import Images
+    from lqf.reports.predictions import Prediction, Sure
+    from lqf.uncertainty import PredictionSets
 
 SUMMARY = "labels and probabilities of new images, on the screen or in a file"
 
@@ -31,6 +34,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     below = "`unsure` instead of a label that is less probable, e.g. 0.8"
     parser.add_argument("--threshold", type=options.share, metavar="P", help=below)
     options.add_settings(parser, Setup, only=("strict",))
+    add_unsure(parser.add_argument_group("how sure"))
+
+
+def add_unsure(group: argparse._ActionsContainer) -> None:
+    """Sets, standard deviations, unusual images."""
+    sets = "with every image the classes of which one is right with probability C, e.g. 0.9"
+    group.add_argument("--sets", type=float, metavar="C", help=sets)
+    group.add_argument("--by-class", action="store_true", help="of --sets: right that often within every class")
+    ways = "auto, jackknife+, minmax (more careful) or jackknife (without the training images)"
+    choices = ("auto", "jackknife+", "minmax", "jackknife")
+    group.add_argument("--way", choices=choices, metavar="WAY", help=f"of --sets: {ways}; default: auto")
+    group.add_argument("--std", action="store_true", help="the standard deviation of the output behind the label")
+    group.add_argument("--novelty", action="store_true", help="a p-value: small where no training image is like it")
+    options.add_train(group)
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
@@ -44,10 +61,12 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     model = load_model(args)
     classes = model.fitted_.classes
     predictions.check_threshold(classes, threshold)
+    check_unsure(args)
     images = model.open(samples, strict=getattr(args, "strict", False), progress=progress)
     predicted, *numbers = model.scores(images, progress=progress)
+    sets, sure = unsure(args, model, images, predicted, progress)
     rows = predictions.predictions(
-        samples, images.skipped, classes, predicted, numbers[1], top=top, threshold=threshold, given=given
+        samples, images.skipped, classes, predicted, numbers[1], top=top, threshold=threshold, given=given, sure=sure
     )
     if out is not None:
         row_files.write(out, predictions.table(rows, nested=row_files.is_nested(out)), overwrite=args.overwrite)
@@ -57,6 +76,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "unsure": sum(row.unsure is True for row in rows),
         "threshold": threshold,
         "classes": list(classes),
+        "sets": sets and sets.to_dict(),
         "skipped": images.skipped,
         "run": args.run,
         "output": out,
@@ -65,6 +85,46 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     if images.skipped:
         raise Incomplete(_left_out(len(images.skipped), len(samples)), result)
     return result
+
+
+def check_unsure(args: argparse.Namespace) -> None:
+    """Refuse, before anything is predicted, what no set can be made of."""
+    from lqf.uncertainty import Asked
+
+    if hasattr(args, "sets"):
+        Asked(args.sets, getattr(args, "way", "auto"))
+    elif hasattr(args, "way") or hasattr(args, "by_class"):
+        option = "--way" if hasattr(args, "way") else "--by-class"
+        raise LQFError(f"{option} says how sets are made; ask for them with --sets, e.g. --sets 0.9")
+
+
+def unsure(
+    args: argparse.Namespace, model: LQFClassifier, images: Images, predicted: Any, progress: Progress
+) -> tuple[PredictionSets | None, list[Sure] | None]:
+    """The sets, and how sure every prediction is, as far as it was asked for."""
+    wanted = [name for name in ("sets", "std", "novelty") if hasattr(args, name)]
+    if not wanted:
+        return None, None
+    from lqf.analysis import Queries
+    from lqf.reports.predictions import Sure
+
+    if hasattr(args, "train"):
+        model.analyse(args.train, progress=progress)
+    queries, nothing = Queries.of(images), [None] * len(images)
+    sets: PredictionSets | None = None
+    classes: Sequence[tuple[str, ...] | None] = nothing
+    stds: Sequence[float | None] = nothing
+    novelties: Sequence[float | None] = nothing
+    if "sets" in wanted:
+        by_class, way = getattr(args, "by_class", False), getattr(args, "way", "auto")
+        sets = model.predict_set(queries, args.sets, way=way, by_class=by_class, progress=progress)
+        classes = [tuple(map(str, one)) for one in sets.sets]
+    if "std" in wanted:
+        std = model.predict_std(queries, progress=progress).value
+        stds = [float(one[min(k, len(one) - 1)]) for one, k in zip(std, predicted, strict=True)]
+    if "novelty" in wanted:
+        novelties = model.novelty(queries, progress=progress).value.tolist()
+    return sets, [Sure(*one) for one in zip(classes, stds, novelties, strict=True)]
 
 
 def _entries(
@@ -82,6 +142,7 @@ def _entries(
             "top": row.top,
             "scores": dict(zip(classes, s.tolist(), strict=True)),
             "probabilities": dict(zip(classes, p.tolist(), strict=True)),
+            **({} if row.sure is None else row.sure.columns(nested=True)),
         }
         for name, row, s, p in zip(ids, read, scores, probabilities, strict=True)
     ]
@@ -93,14 +154,39 @@ def _left_out(skipped: int, n: int) -> str:
 
 
 def show(result: dict[str, Any]) -> str:
-    """One line per image: id, label, probability, further classes; or what was written."""
+    """One line per image: id, label, probability, further classes, how sure; or what was written."""
     if result["output"] is not None:
         return _written(result)
     entries = result["predictions"]
     wide = max((len(e["id"]) for e in entries), default=0)
     name = max((len(c) for c in (*result["classes"], *(e["label"] for e in entries))), default=0)
-    lines = (f"{e['id']:<{wide}}  {e['label']:<{name}}  {percent(e['probability']):>6}  {_further(e)}" for e in entries)
-    return "\n".join(line.rstrip() for line in lines)
+    lines = [
+        f"{e['id']:<{wide}}  {e['label']:<{name}}  {percent(e['probability']):>6}  {_further(e)}".rstrip() + _sure(e)
+        for e in entries
+    ]
+    return "\n".join([*lines, *_about_sets(result)])
+
+
+def _sure(entry: dict[str, Any]) -> str:
+    """What was asked for beside the label."""
+    parts = []
+    if "set" in entry:
+        parts.append("{" + ", ".join(entry["set"]) + "}")
+    if "std" in entry:
+        parts.append(f"± {number(entry['std'])}")
+    if "novelty" in entry:
+        parts.append(f"p {number(entry['novelty'])}")
+    return "".join(f"  {part}" for part in parts)
+
+
+def _about_sets(result: dict[str, Any]) -> list[str]:
+    """How many classes a set has, and what stands behind them."""
+    sets = result["sets"]
+    if sets is None:
+        return []
+    empty = f", {sets['empty']:,} of them empty" if sets["empty"] else ""
+    mean = f"Sets at coverage {sets['coverage']:g}: {sets['mean_size']:.2f} classes on average{empty};"
+    return ["", wrapped(f"{mean} {sets['promise']}.")]
 
 
 def _further(entry: dict[str, Any]) -> str:
@@ -114,4 +200,4 @@ def _written(result: dict[str, Any]) -> str:
     unsure = f", {result['unsure']:,} of them unsure" if result["threshold"] is not None else ""
     skipped = f"; {len(result['skipped']):,} could not be read" if result["skipped"] else ""
     lines = [f"{counted(result['n'], 'image')} predicted{unsure}{skipped}; {duration(result['seconds'])}."]
-    return "\n".join([*lines, f"Written to {result['output']}"])
+    return "\n".join([*lines, *_about_sets(result)[1:], f"Written to {result['output']}"])

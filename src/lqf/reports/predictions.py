@@ -19,6 +19,29 @@ UNSURE = "unsure"
 
 
 @dataclass(frozen=True)
+class Sure:
+    """How sure a prediction is.
+
+    Attributes:
+        classes: the set that holds the right class with the coverage that was asked for; None: none was.
+        std: standard deviation of the output behind the label; None: not asked for.
+        novelty: p-value, small where the image is unlike all training images; None: not asked for.
+    """
+
+    classes: tuple[str, ...] | None = None
+    std: float | None = None
+    novelty: float | None = None
+
+    def columns(self, *, nested: bool) -> dict[str, Any]:
+        """What was asked for, as columns; with ``nested`` a set is a list, otherwise its classes are joined by `; `."""
+        sized = {} if self.classes is None else {"set": list(self.classes), "set_size": len(self.classes)}
+        if sized and not nested:
+            sized["set"] = "; ".join(self.classes or ())
+        numbers = {"std": self.std, "novelty": self.novelty}
+        return sized | {name: x for name, x in numbers.items() if x is not None}
+
+
+@dataclass(frozen=True)
 class Prediction:
     """One image.
 
@@ -28,6 +51,7 @@ class Prediction:
         unsure: whether the best one is less probable than the threshold; None: there is none.
         note: why there is no prediction.
         given: its label, where it has one.
+        sure: how sure it is; None: not asked for, or there is no prediction.
     """
 
     path: str
@@ -35,6 +59,7 @@ class Prediction:
     unsure: bool | None = None
     note: str = ""
     given: str | None = None
+    sure: Sure | None = None
 
     @property
     def label(self) -> str | None:
@@ -67,6 +92,7 @@ def predictions(
     top: int = 1,
     threshold: float | None = None,
     given: Sequence[str] | None = None,
+    sure: Sequence[Sure] | None = None,
 ) -> list[Prediction]:
     """One per image, in order, also for those that could not be read.
 
@@ -79,17 +105,19 @@ def predictions(
         top: so many classes of each image, at most all.
         threshold: less probable predictions are unsure.
         given: labels, empty where there is none; None: there are none at all.
+        sure: (M,) how sure; None: not asked for.
     """
-    reasons, rows = dict(skipped), iter(zip(predicted.tolist(), probabilities, strict=True))
+    unasked = [None] * len(predicted)
+    reasons, rows = dict(skipped), iter(zip(predicted.tolist(), probabilities, sure or unasked, strict=True))
     found = []
     for i, (name, path) in enumerate(zip(samples.ids, paths(samples), strict=True)):
         label = (given[i] or None) if given is not None else None
         if name in reasons:
             found.append(Prediction(path, note=reasons[name], given=label))
             continue
-        k, p = next(rows)
+        k, p, own = next(rows)
         unsure = None if threshold is None else float(p[k]) < threshold
-        found.append(Prediction(path, _ranked(classes, k, p, top), unsure, given=label))
+        found.append(Prediction(path, _ranked(classes, k, p, top), unsure, given=label, sure=own))
     return found
 
 
@@ -109,7 +137,8 @@ def paths(samples: Samples) -> list[str]:
 
 
 def table(rows: Sequence[Prediction], *, nested: bool = False) -> list[dict[str, Any]]:
-    """Columns of every prediction: path, label, probability, further classes, note; ``given`` where there are labels.
+    """Columns of every prediction: path, label, probability, further classes, note; ``given`` where there are labels;
+    set, set_size, std and novelty where they were asked for.
 
     With ``nested`` the classes are one list ``top``. Otherwise they are label_2, probability_2, …, and with a threshold
     ``label_1`` is the most probable class, also where the label is `UNSURE`.
@@ -120,6 +149,7 @@ def table(rows: Sequence[Prediction], *, nested: bool = False) -> list[dict[str,
     """
     most = max((len(r.ranked) for r in rows), default=0)
     first, labelled = any(r.unsure is not None for r in rows), any(r.given is not None for r in rows)
+    asked = next((r.sure for r in rows if r.sure is not None), Sure()).columns(nested=nested)
     return [
         {
             "path": r.path,
@@ -127,6 +157,7 @@ def table(rows: Sequence[Prediction], *, nested: bool = False) -> list[dict[str,
             "label": r.label,
             "probability": r.probability,
             **({"top": r.top} if nested else _flat(r, most, first)),
+            **(dict.fromkeys(asked) | ({} if r.sure is None else r.sure.columns(nested=nested))),
             "note": r.note,
         }
         for r in rows

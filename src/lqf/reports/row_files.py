@@ -32,7 +32,7 @@ def write(
 
     Args:
         path: of the file.
-        rows: all with the same columns, of text, floats or truth values; None: nothing there.
+        rows: all with the same columns, of text, numbers or truth values; None: nothing there.
         columns: their names, where there may be no row.
         overwrite: a file that is there.
     """
@@ -51,7 +51,7 @@ def _write_parquet(path: Path, rows: Sequence[Mapping[str, Any]], columns: Seque
     pyarrow = _pyarrow()
     from pyarrow import parquet
 
-    types = {float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
+    types = {float: pyarrow.float64(), bool: pyarrow.bool_(), int: pyarrow.int64(), str: pyarrow.string()}
     schema = pyarrow.schema([(name, types[_kind(rows, name)]) for name in columns])
     parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows], schema), path)
 

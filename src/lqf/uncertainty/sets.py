@@ -113,6 +113,7 @@ class PredictionSets(Answer):
             "coverage": self.coverage,
             "way": self.way,
             "guarantee": self.guarantee,
+            "promise": self.promise,
             "mean_size": float(self.sizes.mean()),
             "empty": int((self.sizes == 0).sum()),
             "level": self.level,
