@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from closeness import relative
-from dense import jacobian, normal_equations, rows
+from dense import jacobian, normal_equations, ridge_matrix, rows
 from fits import FIXED, classifier, convnet, data, pictures
 from lqf import LQFClassifier
 from lqf.linear.model import with_one
@@ -74,10 +74,10 @@ def brute_noise(refit: Refitted, units: list[list[int]]) -> float:
     return total / (len(s) // v * e.shape[1])
 
 
-def brute_covariance(refit: Refitted, noise: float) -> Tensor:
+def brute_covariance(refit: Refitted, noise: float, inverse: Tensor | None = None) -> Tensor:
     j = rows_at(refit, refit._inputs, refit.problem.model.heads.mean(0))
     j = j.view(-1, refit.n_views, *j.shape[1:]).mean(1)
-    return noise * j @ torch.linalg.inv(hessian(refit)) @ j.mT
+    return noise * j @ (torch.linalg.inv(hessian(refit)) if inverse is None else inverse) @ j.mT
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -108,17 +108,17 @@ def test_views_are_averaged(case: str) -> None:
     assert relative(found.covariance, brute_covariance(refit, found.noise)) < TOL.get(case, 1e-6)
 
 
-def brute_variances(refit: Refitted, units: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """J_x H⁻¹ J_xᵀ of the test images, J_i H₋S⁻¹ J_iᵀ of training samples through their own heads; output means."""
-    mean = lambda c: c.diagonal(dim1=1, dim2=2).mean(1)  # noqa: E731
-    quadratic, v = refit.problem, refit.n_views
-    j = rows(quadratic)[0]
-    j = (j[..., : quadratic.model.head_size] if refit.alone else j).view(-1, v, *j.shape[1:2], hessian(refit).shape[0])
+def brute_unexplained(refit: Refitted, units: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """tr J H⁻¹ Jᵀ / tr J M⁻¹ Jᵀ of test images, and of training samples (their own heads) without their unit."""
+    total = lambda c: c.diagonal(dim1=1, dim2=2).sum(1)  # noqa: E731
+    j, size = rows(refit.problem)[0], len(hessian(refit))
+    j = j[..., :size].view(-1, refit.n_views, *j.shape[1:2], size).mean(1)
+    inverse = torch.diag(1 / ridge_matrix(refit.problem)[:size])
     out = torch.zeros(len(j), dtype=torch.float64)
     for unit in units:
-        own = j[unit].mean(1)
-        out[unit] = mean(own @ torch.linalg.inv(hessian(refit, refit.all_but(unit))) @ own.mT)
-    return mean(brute_covariance(refit, 1.0)), out
+        own, h = j[unit], hessian(refit, refit.all_but(unit))
+        out[unit] = total(own @ torch.linalg.inv(h) @ own.mT) / total(own @ inverse @ own.mT)
+    return total(brute_covariance(refit, 1.0)) / total(brute_covariance(refit, 1.0, inverse)), out
 
 
 @pytest.mark.parametrize("case", ["dense", "dense, one output", "dense, prefix", "head", "head, few features"])
@@ -127,21 +127,21 @@ def test_novelty_compares_with_training_samples_without_their_unit(case: str, gr
     model, refit, test = fitted(case, groups=groups)
     n, size = len(refit.analysis.ids), 2 if groups else 1
     units = [list(range(u * size, (u + 1) * size)) for u in range(n // size)]
-    asked, training = brute_variances(refit, units)
-    found = refit.analysis.method.variances(refit.analysis.queries(test), refit.analysis.units)
+    asked, training = brute_unexplained(refit, units)
+    found = refit.analysis.method.unexplained(refit.analysis.queries(test), refit.analysis.units)
     assert relative(found.asked, asked) < 1e-8
     assert relative(found.training, training) < 1e-8
     p = (1 + (training[:, None] >= asked).double().sum(0) / size) / (1 + len(units))
     novelty = model.novelty(test)
     torch.testing.assert_close(novelty.value, p)
-    torch.testing.assert_close(novelty.ratio, asked / training.median())
+    torch.testing.assert_close(novelty.unexplained, asked)
     assert novelty.level == "exact"
 
 
 def test_novelty_averages_views() -> None:
     _, refit, test = fitted("dense", views=True)
-    asked, training = brute_variances(refit, [[i] for i in range(9)])
-    found = refit.analysis.method.variances(refit.analysis.queries(test), refit.analysis.units)
+    asked, training = brute_unexplained(refit, [[i] for i in range(9)])
+    found = refit.analysis.method.unexplained(refit.analysis.queries(test), refit.analysis.units)
     assert relative(found.asked, asked) < 1e-6
     assert relative(found.training, training) < 1e-6
 

@@ -22,8 +22,8 @@ from lqf.analysis.method import FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.refit import Refit, residuals_of
 from lqf.analysis.responses import Responses
+from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
-from lqf.analysis.variances import Variances
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem
@@ -157,16 +157,16 @@ class ByIteration:
         """σ², from out-of-sample outputs."""
         return self._noise(units)[0]
 
-    def variances(self, queries: Queries, units: Units) -> Variances:
+    def unexplained(self, queries: Queries, units: Units) -> Unexplained:
         """By the kernel averaged over the outputs, of images and training samples alike."""
         asked, leverages, progress = self._asked(queries), self._leverages, self.problem.context.progress
         cross, signs, mu = self.problem.averaged_cross(asked), self.problem.averaged.signs, leverages.ridge
         assert signs is not None
         own = own_head(asked) + own_kernel(self.problem.quadratic, asked.inputs, signs, progress=progress)
         averaged = Dual(leverages.averaged, mu, cross.new_zeros(cross.shape[1], 1), self.problem.data.n_views)
-        found = averaged.covariance(averaged.response(cross), cross, own)[:, 0, 0]
+        found = averaged.unexplained(averaged.covariance(averaged.response(cross), cross, own)[:, 0, 0], own)
         note = f"{FIXED_POINT}; {AVERAGED}"
-        return Variances(found.cpu(), averaged.left_out_variances(units).cpu(), "estimated", note)
+        return Unexplained(found.cpu(), averaged.left_out_unexplained(units).cpu(), "estimated", note)
 
     def _noise(self, units: Units) -> tuple[float, Level, str]:
         """σ² = Σ s e·e^loo / (N·C), how exact it is, and where e^loo comes from."""

@@ -13,8 +13,8 @@ from lqf.analysis.counterfactual import Change
 from lqf.analysis.dual import Dual
 from lqf.analysis.method import FIXED_NETWORK, FIXED_POINT
 from lqf.analysis.queries import Queries
+from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
-from lqf.analysis.variances import Variances
 from lqf.errors import LQFError
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.kernels.cross import body_cross, head_cross, sums_cross
@@ -44,6 +44,7 @@ class ByKernel:
     _kernels: WeakKeyDictionary[Queries, tuple[Tensor, Tensor]] = field(default_factory=WeakKeyDictionary, repr=False)
     _responses: WeakKeyDictionary[Queries, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
     _encoded: WeakKeyDictionary[Queries, EncodedInputs] = field(default_factory=WeakKeyDictionary, repr=False)
+    _own_kernels: WeakKeyDictionary[Queries, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
     _units: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
 
     @classmethod
@@ -125,17 +126,23 @@ class ByKernel:
         """σ², from the leave-one-out residuals."""
         return self.dual.noise(units)
 
-    def variances(self, queries: Queries, units: Units) -> Variances:
-        """On average over the outputs."""
-        asked = self._covariance(queries).diagonal(dim1=1, dim2=2).mean(1).cpu()
-        return Variances(asked, self.dual.left_out_variances(units).cpu(), self.level, self.note)
+    def unexplained(self, queries: Queries, units: Units) -> Unexplained:
+        """From covariance and kernel."""
+        variance = self._covariance(queries).diagonal(dim1=1, dim2=2).mean(1)
+        asked = self.dual.unexplained(variance, self._own_kernel(queries))
+        return Unexplained(asked.cpu(), self.dual.left_out_unexplained(units).cpu(), self.level, self.note)
 
     def _covariance(self, queries: Queries) -> Tensor:
         """(Q, C, C) J_x H⁻¹ J_xᵀ."""
         return self.dual.covariance(self._response(queries), self._kernel(queries)[1], self._own_kernel(queries))
 
     def _own_kernel(self, queries: Queries) -> Tensor:
-        """k(x, x): (Q, C, C), or (Q,) of a head alone."""
+        """k(x, x): (Q, C, C), or (Q,) of a head alone; made once."""
+        if queries not in self._own_kernels:
+            self._own_kernels[queries] = self._make_own_kernel(queries)
+        return self._own_kernels[queries]
+
+    def _make_own_kernel(self, queries: Queries) -> Tensor:
         problem, asked = self.problem, self._asked(queries)
         head = own_head(asked)
         if self.model.head_alone:

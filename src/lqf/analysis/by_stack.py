@@ -13,13 +13,13 @@ from torch import Tensor
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.method import Method
 from lqf.analysis.queries import Queries
+from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
-from lqf.analysis.variances import Variances
 from lqf.data import with_views
 from lqf.fitting.stack import Stack
 from lqf.utils.exactness import Answer, Level
 
-_VARIANCES = ("asked", "training")
+_SHARES = ("asked", "training")
 
 
 @dataclass(eq=False)
@@ -92,13 +92,13 @@ class ByStack:
         """Likewise."""
         return sum(w * self.methods[k].noise(units) for k, w in self._solved)
 
-    def variances(self, queries: Queries, units: Units) -> Variances:
-        """Likewise."""
+    def unexplained(self, queries: Queries, units: Units) -> Unexplained:
+        """Σ w_k of the members' shares, likewise."""
         own = self._own(queries)
-        found = [(w * self.methods[k].noise(units), self.methods[k].variances(own[k], units)) for k, w in self._solved]
-        asked, training = (torch.stack([w * getattr(v, name) for w, v in found]).sum(0) for name in _VARIANCES)
-        level = _worst([v.level for _, v in found])
-        return Variances(asked, training, level, "; ".join(dict.fromkeys([self.note, *(v.note for _, v in found)])))
+        found = [(w, self.methods[k].unexplained(own[k], units)) for k, w in self._solved]
+        asked, training = (torch.stack([w * getattr(u, name) for w, u in found]).sum(0) for name in _SHARES)
+        level = _worst([u.level for _, u in found])
+        return Unexplained(asked, training, level, "; ".join(dict.fromkeys([self.note, *(u.note for _, u in found)])))
 
     @property
     def _solved(self) -> list[tuple[int, float]]:

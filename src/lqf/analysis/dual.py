@@ -152,21 +152,27 @@ class Dual:
         variances.clamp_(min=0)
         return found
 
-    def left_out_variances(self, units: Units) -> Tensor:
-        """(N,) J_i H₋S⁻¹ J_iᵀ of every sample without its unit, averaged over its views, on average over the outputs.
+    def unexplained(self, variance: Tensor, own: Tensor) -> Tensor:
+        """(Q,) mean variances of the outputs over those before any training, from k(x, x) as of `covariance`."""
+        prior = own if own.ndim == 1 else own.diagonal(dim1=1, dim2=2).mean(1)
+        return variance * self.mu / prior.to(variance)
 
-        Of weighted rows it is B⁻¹ − I with B = I − H_SS.
+    def left_out_unexplained(self, units: Units) -> Tensor:
+        """(N,) the same of every training sample without its unit, averaged over its views.
+
+        J_S H₋S⁻¹ J_Sᵀ of weighted rows is B⁻¹ − I with B = I − H_SS, J_S M⁻¹ J_Sᵀ is K_SS/μ.
         """
         out = torch.empty(len(units.ids), dtype=torch.float64, device=self.ridge.q.device)
-        width = self.pairs // self.n_views
-        for rows in by_size(units.member.repeat_interleave(self.pairs).to(out.device), self.ridge.q.shape[1]):
+        width, q = self.pairs // self.n_views, self.ridge.q
+        for rows in by_size(units.member.repeat_interleave(self.pairs).to(out.device), q.shape[1]):
             root = self.ridge.weights[rows].sqrt()
-            block = torch.linalg.inv(self.ridge.left_out_block(rows, self.mu))
-            block.diagonal(dim1=1, dim2=2).sub_(1)
-            block = block / (root[:, :, None] * root[:, None, :])
+            variance = torch.linalg.inv(self.ridge.left_out_block(rows, self.mu))
+            variance.diagonal(dim1=1, dim2=2).sub_(1)
+            both = torch.stack([variance, (q[rows] * self.ridge.lam) @ q[rows].mT / self.mu])
+            both = both / (root[:, :, None] * root[:, None, :])
             one = (rows.shape[1] // self.pairs, self.n_views, width)
-            own = torch.einsum("gkvckwc->gk", block.view(len(rows), *one, *one)) / (self.n_views**2 * width)
-            out[rows[:, :: self.pairs] // self.pairs] = own.clamp_min(0)
+            left, prior = torch.einsum("tgkvckwc->tgk", both.view(2, len(rows), *one, *one))
+            out[rows[:, :: self.pairs] // self.pairs] = left.clamp_min(0) / prior
         return out
 
     # --- changed data -------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.queries import Queries
+from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
-from lqf.analysis.variances import Variances
 from lqf.utils.exactness import Answer, Level
 
 FIXED_POINT = "the linearisation point held fixed"
@@ -64,6 +64,6 @@ class Method(Protocol):
         """σ² of one target, from what is said about training samples without their unit."""
         ...
 
-    def variances(self, queries: Queries, units: Units) -> Variances:
-        """J_x H⁻¹ J_xᵀ of the images and of the training samples without their unit, on average over the outputs."""
+    def unexplained(self, queries: Queries, units: Units) -> Unexplained:
+        """Of the images and of the training samples, each of these without its unit."""
         ...

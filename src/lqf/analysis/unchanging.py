@@ -14,8 +14,8 @@ from torch import Tensor
 from lqf.analysis.by_kernel import own_outputs
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.queries import Queries
+from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
-from lqf.analysis.variances import Variances
 from lqf.errors import LQFError
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.utils.exactness import Answer, Level
@@ -80,6 +80,6 @@ class Unchanging:
         """Likewise."""
         raise LQFError("a fine-tuned network does not know how sure it is")
 
-    def variances(self, queries: Queries, units: Units) -> Variances:
+    def unexplained(self, queries: Queries, units: Units) -> Unexplained:
         """Likewise."""
         raise LQFError("a fine-tuned network does not know how sure it is")

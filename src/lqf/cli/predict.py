@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from lqf import LQFClassifier
     from lqf.data import Images
     from lqf.reports.predictions import Prediction, Sure
-    from lqf.uncertainty import PredictionSets
 
 SUMMARY = "labels and probabilities of new images, on the screen or in a file"
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     check_unsure(args)
     images = model.open(samples, strict=getattr(args, "strict", False), progress=progress)
     predicted, *numbers = model.scores(images, progress=progress)
-    sets, sure = unsure(args, model, images, predicted, progress)
+    about, sure = unsure(args, model, images, predicted, progress)
     rows = predictions.predictions(
         samples, images.skipped, classes, predicted, numbers[1], top=top, threshold=threshold, given=given, sure=sure
     )
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "unsure": sum(row.unsure is True for row in rows),
         "threshold": threshold,
         "classes": list(classes),
-        "sets": sets and sets.to_dict(),
+        **about,
         "skipped": images.skipped,
         "run": args.run,
         "output": out,
@@ -100,31 +100,33 @@ def check_unsure(args: argparse.Namespace) -> None:
 
 def unsure(
     args: argparse.Namespace, model: LQFClassifier, images: Images, predicted: Any, progress: Progress
-) -> tuple[PredictionSets | None, list[Sure] | None]:
-    """The sets, and how sure every prediction is, as far as it was asked for."""
-    wanted = [name for name in ("sets", "std", "novelty") if hasattr(args, name)]
+) -> tuple[dict[str, Any], list[Sure] | None]:
+    """What holds for all predictions, and how sure each of them is, as far as it was asked for."""
+    about: dict[str, Any] = dict.fromkeys(("sets", "std", "novelty"))
+    wanted = [name for name in about if hasattr(args, name)]
     if not wanted:
-        return None, None
+        return about, None
     from lqf.analysis import Queries
     from lqf.reports.predictions import Sure
 
     if hasattr(args, "train"):
         model.analyse(args.train, progress=progress)
-    queries, nothing = Queries.of(images), [None] * len(images)
-    sets: PredictionSets | None = None
-    classes: Sequence[tuple[str, ...] | None] = nothing
-    stds: Sequence[float | None] = nothing
-    novelties: Sequence[float | None] = nothing
+    queries, found = Queries.of(images), [Sure() for _ in range(len(images))]
     if "sets" in wanted:
         by_class, way = getattr(args, "by_class", False), getattr(args, "way", "auto")
         sets = model.predict_set(queries, args.sets, way=way, by_class=by_class, progress=progress)
-        classes = [tuple(map(str, one)) for one in sets.sets]
+        about["sets"] = sets.to_dict()
+        found = [replace(s, classes=tuple(map(str, own))) for s, own in zip(found, sets.sets, strict=True)]
     if "std" in wanted:
-        std = model.predict_std(queries, progress=progress).value
-        stds = [float(one[min(k, len(one) - 1)]) for one, k in zip(std, predicted, strict=True)]
+        std = model.predict_std(queries, progress=progress)
+        about["std"], last = std.to_dict(), std.value.shape[1] - 1
+        own = std.value[range(len(found)), predicted.clip(max=last)].tolist()
+        found = [replace(s, std=x) for s, x in zip(found, own, strict=True)]
     if "novelty" in wanted:
-        novelties = model.novelty(queries, progress=progress).value.tolist()
-    return sets, [Sure(*one) for one in zip(classes, stds, novelties, strict=True)]
+        novelty = model.novelty(queries, progress=progress)
+        about["novelty"] = novelty.to_dict()
+        found = [replace(s, novelty=x) for s, x in zip(found, novelty.value.tolist(), strict=True)]
+    return about, found
 
 
 def _entries(

@@ -39,6 +39,10 @@ class Spread(Answer):
         std = std[:, 0] if std.shape[1] == 1 else std
         return np.array(std, dtype=dtype, copy=True if copy is None else copy)
 
+    def to_dict(self) -> dict[str, Any]:
+        """What holds for all of them, for JSON."""
+        return {"noise": self.noise, "level": self.level, "note": self.note}
+
 
 def spread(analysis: Analysis, queries: Queries) -> Spread:
     """Of opened images."""

@@ -1,4 +1,4 @@
-"""How far images lie from what the training samples settle."""
+"""How much of what an image's outputs could have been is left open by the training samples."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lqf.utils.exactness import Level
 
 
 @dataclass(frozen=True)
-class Variances:
-    """J_x H⁻¹ J_xᵀ in one metric, up to a factor that is the same for all.
+class Unexplained:
+    """tr J_x H⁻¹ J_xᵀ / tr J_x M⁻¹ J_xᵀ: the variance of the outputs over that before any training, from 0 to 1.
 
     Attributes:
         asked: (Q,) of the images.
