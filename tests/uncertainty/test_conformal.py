@@ -1,5 +1,6 @@
 """Conformal sets: of real refits, at their coverage, whatever the order of the samples."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from lqf import LQFClassifier
 from lqf.analysis import Units
 from lqf.errors import LQFError
 from lqf.evaluation.calibration import probabilities
-from lqf.uncertainty import PredictionSets
+from lqf.uncertainty import PredictionSets, way_for
 from lqf.uncertainty.conformal import p_values, voices
 from lqf.uncertainty.scores import NAMES, score
 from real_refits import Refitted
@@ -200,3 +201,38 @@ def test_without_the_training_images_jackknife_plus_says_what_to_do() -> None:
     x, y = data(9)
     with pytest.raises(LQFError, match="give them again with train="):
         classifier(solver="head").fit(x, y).predict_set(x[:2])
+
+
+# --- which way --------------------------------------------------------------------------------------------------------
+
+
+def test_jackknife_plus_is_taken_where_leaving_out_is_exact() -> None:
+    x, y = data(18)
+    model = classifier(solver="head").fit(x, y).fitted_
+    assert way_for(model) == "jackknife+"
+    moved = replace(model.backbone, spec={**model.backbone.spec, "moved": {"rounds": 1}})
+    others = {
+        "by iteration": replace(model, report=replace(model.report, solver="pcg"), delta=torch.ones(1)),
+        "fine-tuned": replace(model, report=replace(model.report, solver="finetune")),
+        "moved": replace(model, backbone=moved),
+        "random views": replace(model, settings=replace(model.settings, augment="crop")),
+    }
+    assert {name: way_for(other) for name, other in others.items()} == dict.fromkeys(others, "jackknife")
+
+
+def test_by_iteration_jackknife_plus_is_an_estimate_and_auto_takes_the_fit_s_folds() -> None:
+    x, y = data(12)
+    test = data(3, seed=7)[0]
+    model = classifier(solver="pcg", linearize="second", batch_size=64, **FIXED).fit(x, y)
+    sets = model.predict_set(test, 0.8)
+    assert (sets.way, sets.level) == ("jackknife", "estimated")
+    assert sets.note.startswith("leave-one-out estimated; ")
+    model.analyse(x)
+    assert model.predict_set(test, 0.8, way="jackknife+").level == "estimated"
+
+
+def test_without_out_of_sample_outputs_there_are_no_sets() -> None:
+    x, y = data(12)
+    model = classifier(solver="pcg", linearize="second", batch_size=64, loo="none", **FIXED).fit(x, y)
+    with pytest.raises(LQFError, match="leave-one-out is not known for this fit"):
+        model.predict_set(x[:2])
