@@ -215,7 +215,6 @@ def test_jackknife_plus_is_taken_where_leaving_out_is_exact() -> None:
         "by iteration": replace(model, report=replace(model.report, solver="pcg"), delta=torch.ones(1)),
         "fine-tuned": replace(model, report=replace(model.report, solver="finetune")),
         "moved": replace(model, backbone=moved),
-        "random views": replace(model, settings=replace(model.settings, augment="crop")),
     }
     assert {name: way_for(other) for name, other in others.items()} == dict.fromkeys(others, "jackknife")
 

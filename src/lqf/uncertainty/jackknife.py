@@ -54,8 +54,7 @@ def way_for(model: Model) -> str:
     Around a network that was moved with all labels in sight, leaving out flatters; the fit's own folds do not.
     """
     exact = isinstance(model, FittedModel) and model.solved and (model.head_alone or model.report.solver == "dense")
-    honest = "moved" not in model.backbone.spec and model.settings.augment == "none"
-    return "jackknife+" if exact and honest else "jackknife"
+    return "jackknife+" if exact and "moved" not in model.backbone.spec else "jackknife"
 
 
 def by_model(model: Model, loo: LeaveOneOut, outputs: Tensor, ids: tuple[str, ...], asked: Asked) -> PredictionSets:
