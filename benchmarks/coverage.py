@@ -2,7 +2,7 @@
 
     python benchmarks/coverage.py DATA… --size 128 --features FOLDER
 
-Every DATA is a folder with train/ and test/. All its images are mixed, and divided ten times into as many training and
+Every DATA is a folder with train/ and test/. All its images are mixed, and divided five times into as many training and
 test images as there were, of every class alike. The coverage on the test set that was given (`benchmarks/conformal.py`)
 minus the one here is what its shift costs. Features and head as there.
 """
@@ -20,7 +20,7 @@ from common.options import Options
 from common.tasks import mean
 from conformal import COVERAGES, by_split, of_sets
 
-DRAWS = 10
+DRAWS = 5
 
 
 def options() -> Options:
