@@ -11,8 +11,8 @@ automatically. Sets are made of training images alone:
     split                           a head on one half, calibrated on the other; the mean of ten divisions
     laplace                         a logistic head (its penalty by three folds) with a Kronecker-factored Laplace
                                     approximation, probit; sets of the most probable classes whose probabilities add up
-                                    to the coverage. Where laplace-torch is installed, up to 40 classes: it forms the
-                                    Jacobian of the last layer, which takes 50 MB an image for 102
+                                    to the coverage. Where laplace-torch is installed, up to ten classes: it forms
+                                    the last layer's Jacobian, 50 MB an image for 102 classes
 
 `oracle_size` is the mean size of sets −log p ≤ q with the q that covers exactly as many test images as were asked for:
 what the probabilities of a method are worth, whatever chose the threshold.
@@ -42,7 +42,7 @@ from lqf.uncertainty.scores import score
 
 COVERAGES = (0.8, 0.9, 0.95)
 SPLITS = 10
-MOST_CLASSES = 40
+MOST_CLASSES = 10
 """Of the Laplace approximation."""
 WAYS: dict[str, dict[str, Any]] = {
     "jackknife+": {"way": "jackknife+"},

@@ -36,9 +36,12 @@ def fitted(case: str, *, groups: bool = False, views: bool = False) -> tuple[LQF
         x, y = pictures(9, side=40)
         stage = {} if params["solver"] == "head" else {"linearize": "deep"}
         model = classifier(backbone=convnet(), size=32, views="flip", **{**params, **stage}).fit(x, y)
-        test, _ = pictures(3, side=40, seed=5)
+        n_test = 1 if params["solver"] == "pcg" else 3
+        test, _ = pictures(n_test, side=40, seed=5)
         refit = Refitted(model, x, torch.zeros(1, 3, 32, 32, dtype=torch.float64))
-        refit._inputs = refit.analysis.problem.inputs_of(refit.analysis.queries(test).images).fetch(torch.arange(6))
+        refit._inputs = refit.analysis.problem.inputs_of(refit.analysis.queries(test).images).fetch(
+            torch.arange(2 * n_test)
+        )
         return model, refit, test
     x, y = data(n, n_classes)
     s = np.random.default_rng(3).uniform(0.5, 2, n)
