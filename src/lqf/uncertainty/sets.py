@@ -72,7 +72,7 @@ class PredictionSets(Answer):
     @property
     def guarantee(self) -> float | None:
         """Least coverage that is proven for images that are exchangeable with the training images; None: nothing is."""
-        return {"jackknife+": max(2 * self.coverage - 1, 0.0), "minmax": self.coverage}.get(self.way)
+        return {"jackknife+": max(round(2 * self.coverage - 1, 12), 0.0), "minmax": self.coverage}.get(self.way)
 
     @property
     def promise(self) -> str:
