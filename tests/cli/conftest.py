@@ -1,19 +1,20 @@
 """Coloured noise in three classes, a way to call the command line, and a fitted model for tests that only use one."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import small_network
 from fits import photos as noise
 from lqf.cli import main
 
-TINY = ["--backbone", "mobilenet_v2", "--weights", "random", "--size", "32", "--device", "cpu"]
+TINY = ["--backbone", small_network.NAME, "--weights", "random", "--size", "32", "--device", "cpu"]
 HEAD = [*TINY, "--solver", "head"]
-LAST = ["--linearize", "final", "--weight-decay", "10", "--body-weight-decay", "10"]  # a quick problem
+LAST = ["--linearize", "final", "--weight-decay", "3", "--body-weight-decay", "3"]  # a quick problem
 SOLVE = [*TINY, *LAST, "--solver", "pcg", "--tol", "1e-5", "--max-passes", "100"]
 CLASSES = ("blue", "green", "red")
 
@@ -52,6 +53,14 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paint(folder / "train", 6, seed=0)
     paint(folder / "test", 4, seed=1)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _small_network() -> Iterator[None]:
+    """`--backbone small` is known."""
+    small_network.register()
+    yield
+    small_network.forget()
 
 
 @pytest.fixture(scope="session")

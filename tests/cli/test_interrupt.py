@@ -63,6 +63,7 @@ def test_interrupted_before_the_first_checkpoint(lqf, photos, monkeypatch):
 
 SUICIDE = """
 import os, signal, sys
+import small_network
 from lqf.fitting.checkpoint import Checkpoint
 from lqf.cli import main
 save, saves = Checkpoint.save, []
@@ -73,6 +74,7 @@ def save_and_die(self, vectors, state, force=False):
     if len(saves) == 3:
         os.kill(os.getpid(), int(sys.argv[1]))
 
+small_network.register()
 Checkpoint.save = save_and_die
 sys.exit(main(sys.argv[2:]))
 """
