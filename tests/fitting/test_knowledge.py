@@ -25,7 +25,7 @@ FITS: dict[str, dict[str, Any]] = {
     "dense, both poolings": {"solver": "dense", "pooling": "both", "pool_channels": 3},
     "dense, from a stage on": {"solver": "dense", "linearize": "deep"},
     "dense, one head": {"solver": "dense", "head": "probe"},
-    "pcg": {"solver": "pcg", "loo": "none", "tol": 1e-6},
+    "pcg": {"solver": "pcg", "loo": "none", "tol": 1e-6, "weight_decay": 1.0, "body_weight_decay": 3.0},
 }
 
 
