@@ -298,7 +298,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "params", [{"solver": "head"}, {"linearize": "final"}, {"solver": "pcg", "linearize": "final"}]
+    "params",
+    [{"solver": "head"}, {"solver": "dense", "linearize": "final"}, {"solver": "pcg", "linearize": "final"}],
 )
 def test_a_folder_of_pictures(folder: Path, params: dict[str, Any]) -> None:
     model = LQFClassifier(**MOBILE, **params).fit(folder / "train")

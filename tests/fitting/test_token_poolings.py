@@ -277,7 +277,7 @@ def test_a_climbs_own_and_mean_comes_back(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("linearize", ["all", "blocks.1"])
 @pytest.mark.parametrize("pooling", ["avg", "bilinear", "both"])
 def test_dense_and_pcg_agree(pooling: str, linearize: str) -> None:
-    options = {"pooling": pooling, "linearize": linearize, "weight_decay": 0.1, "body_weight_decay": 3.0}
+    options = {"pooling": pooling, "linearize": linearize, "weight_decay": 0.1, "body_weight_decay": 30.0}
     dense = fitted(solver="dense", **options)
     pcg = fitted(solver="pcg", tol=1e-9, max_passes=500, loo="none", **options)
     assert pcg.report_["converged"]
