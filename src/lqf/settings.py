@@ -238,7 +238,7 @@ class Settings:
         "auto",
         "fixed views of every image, in training and in predictions: none (its centre alone), flip (and its mirror "
         "image), five or ten crops, resized (four views, two of them random resized crops), crops8 (eight, or any "
-        "other number, with random crops of `crop_area` or more); auto: what gains out of sample",
+        "other number, with random crops); auto: what gains out of sample",
         group=IMAGES,
         rule=VIEWS,
         metavar="NAME",

@@ -138,6 +138,14 @@ def test_unknown_classes_are_left_out_or_refused(lqf, run):
         assert "`yellow` (2 images)" in called.err
 
 
+def test_the_option_that_refuses_is_named_as_it_is_typed(lqf):
+    paint(Path("train"), 2, seed=2)
+    shutil.copy(Path("train/red/0.png"), Path("train/loose.png"))
+    called = lqf("fit", "train", "-o", "run", *HEAD, "--strict")
+    assert called.code == 2
+    assert called.err.rstrip().endswith("move or remove them, or leave out --strict")
+
+
 def test_damaged_and_foreign_models_are_refused(lqf, run, photos):
     shutil.copytree(run, "damaged")
     weights = Path("damaged/weights.safetensors")

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from cli.conftest import CLASSES, HEAD, paint, spoil, tree
@@ -97,11 +98,15 @@ def test_an_audit_ends_in_fits_without_the_suspicious_labels(lqf, run, monkeypat
         assert f"`my found` holds `{command[1]}`, on which this model was fitted" in own.err
 
 
-def test_nothing_comes_next_where_no_label_is_suspicious(lqf, run, monkeypatch):
+def test_where_no_label_is_suspicious_those_that_are_contradicted_are_corrected_by_hand(lqf, run, monkeypatch):
     monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 1.0)
     called = lqf("audit", run, "-o", "found")
-    assert "none of them strongly" in " ".join(called.out.split())
-    assert "Next" not in called.out
+    _narrow(called.out)
+    said = " ".join(called.out.split())
+    assert "none of them strongly: without the image, no other class has 100% or more" in said
+    assert "Next: look at found/labels.png; where a label is wrong, correct it in the manifest, column label" in said
+    (fit,) = _commands(called.out)
+    assert fit[:2] == ["fit", "found/relabelled.csv"]
     assert Path("found/cleaned.csv").read_text().count("\n") == 19
     bare = lqf("audit", run, "--train", run.parent / "train").out
     (command,) = _commands(bare)
@@ -132,6 +137,12 @@ def test_summarize_offers_to_look_at_wrong_labels_first(lqf, run, monkeypatch):
     assert f"({result['suspicious_kept']} of the {result['suspicious']} were kept)" in said
     assert _commands(called.out) == [["audit", str(run), "-o", "OUT"]]
     monkeypatch.setattr("lqf.analysis.audit.labels.SURE", 1.0)
+    called, result = lqf("summarize", run, "--keep", 0.5), lqf("summarize", run, "--keep", 0.5, "--json").json
+    assert 0 < result["contradicted_kept"] <= result["contradicted"]
+    said = " ".join(called.out.split())
+    assert f"contradicts {result['contradicted']} labels, none of them strongly. Wrong labels look informative" in said
+    assert f"({result['contradicted_kept']} of the {result['contradicted']} were kept)" in said
+    monkeypatch.setattr("lqf.analysis.audit.labels.contradicted", lambda loo: torch.zeros(len(loo.labels), dtype=bool))
     assert "Wrong labels" not in lqf("summarize", run, "--keep", 0.5).out
 
 
@@ -145,7 +156,8 @@ def test_summarize_writes_a_manifest_that_fit_reads(lqf, run):
     assert len(rows) == 13
     result = lqf("summarize", run, "--keep", 0.7, "--json").json
     assert [Path(row["path"]).name for row in rows] == [Path(name).name for name in result["ids"]]
-    (command,) = _commands(called.out)
+    audit, command = _commands(called.out)
+    assert audit[0] == "audit"
     assert command[:2] == ["fit", "half.csv"]
     again = lqf("fit", "half.csv", "-o", "smaller", *HEAD, "--json")
     assert again.code == 0, again.err

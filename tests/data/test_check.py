@@ -32,6 +32,14 @@ def test_a_group_without_weight_is_none() -> None:
     assert "`iris`" in sentence
 
 
+@pytest.mark.parametrize("y", [[3, 15, 27, 39, 51, 63], ["3", "15", "27", "39", "51", "51"]], ids=["all", "most"])
+def test_whole_numbers_of_which_most_are_different_are_said_to_be_names_of_classes(y: list[int | str]) -> None:
+    (sentence,) = check_trainable(load_samples(X, y))
+    assert "classification with one label an image only, no regression" in sentence
+    (sentence,) = check_trainable(load_samples(X, [f"rose {k}" for k in y]))
+    assert "regression" not in sentence
+
+
 def test_samples_without_labels_are_refused() -> None:
     with pytest.raises(LQFError, match="has no label for"):
         check_trainable(load_samples(X))

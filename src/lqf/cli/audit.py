@@ -87,7 +87,9 @@ def _strongly(result: dict[str, Any]) -> str:
     if not wrong:
         return ""
     sure = percent(result["suspicious_from"], 0)
-    return f", {n or 'none'} of them strongly: without the image, another class has {sure} or more"
+    if not n:
+        return f", none of them strongly: without the image, no other class has {sure} or more"
+    return f", {n} of them strongly: without the image, another class has {sure} or more"
 
 
 def _written(result: dict[str, Any]) -> list[str]:
@@ -102,9 +104,15 @@ def _next(result: dict[str, Any]) -> list[str]:
     """The fits that come next, where there is something to leave out; or why there are none."""
     if result["no_manifests"]:
         return ["", wrapped(f"There are no manifests to fit again: {result['no_manifests']}.")]
-    if not result["left_out"] or not result["next"]:
+    if not result["contradicted"] or not result["next"]:
         return []
     without, replaced = result["next"]
+    if not result["left_out"]:
+        look = f"{result['output']}/{'labels.png' if 'labels.png' in result['files'] else 'labels.csv'}"
+        by_hand = (
+            f"Next: look at {look}; where a label is wrong, correct it in the manifest, column label, and fit that:"
+        )
+        return ["", wrapped(by_hand), typed(replaced)]
     return [
         f"\nNext, when you have looked at them: without {counted(result['left_out'], 'suspicious label')}",
         typed(without),

@@ -82,9 +82,12 @@ def show(result: dict[str, Any]) -> str:
 
 def _look_first(result: dict[str, Any]) -> list[str]:
     """What to do before, where labels look wrong: such images are informative."""
-    n, kept = result["suspicious"], result["suspicious_kept"]
-    if not n:
+    n, wrong = result["suspicious"], result["contradicted"]
+    kept = result["suspicious_kept"] if n else result["contradicted_kept"]
+    if not n and not kept:
         return []
-    contradicted = f"Leave-one-out contradicts {counted(result['contradicted'], 'label')}, {n:,} of them strongly"
-    words = f"{contradicted}. Wrong labels look informative ({kept:,} of the {n:,} were kept): look at them first."
+    contradicted = f"Leave-one-out contradicts {counted(wrong, 'label')}, {f'{n:,}' if n else 'none'} of them strongly"
+    words = (
+        f"{contradicted}. Wrong labels look informative ({kept:,} of the {n or wrong:,} were kept): look at them first."
+    )
     return ["", wrapped(words), typed(audit_command(result["run"], result["train"]))]

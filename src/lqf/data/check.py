@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lqf.data.labels import ONE_LABEL
 from lqf.data.samples import Samples
 from lqf.errors import LQFError
 from lqf.utils.text import listed
@@ -57,9 +58,17 @@ def _about_single(samples: Samples, counts: np.ndarray) -> list[str]:
     if len(single) == len(samples.classes):
         return [
             f"every class of {samples.name} has one {what}: nothing can be left out, so weight decay and probabilities "
-            "come from experience with other data, and the error on unseen images is not known"
+            f"come from experience with other data, and the error on unseen images is not known{_about_numbers(single)}"
         ]
+    numbers = _about_numbers(single) if len(single) > len(samples.classes) / 2 else ""
     return [
         f"classes with one {what}, whose error on unseen images is not known: {listed(single)}; more images of them "
-        "would help"
+        f"would help{numbers}"
     ]
+
+
+def _about_numbers(classes: list[str]) -> str:
+    """What to know where labels may have been amounts, which are not predicted."""
+    if not all(name.removeprefix("-").isdecimal() for name in classes):
+        return ""
+    return f" (the labels are whole numbers, which are taken as names of classes: {ONE_LABEL}, no regression)"

@@ -43,6 +43,7 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         total = float(self.information.sum())
+        found = {"contradicted": self.contradicted, "suspicious": self.suspicious}
         return {
             "n": len(self.information),
             "kept": len(self.kept),
@@ -51,9 +52,11 @@ class Summary:
             "per_class": self.per_class,
             "level": self.level,
             "note": self.note,
-            "contradicted": None if self.contradicted is None else len(self.contradicted),
-            "suspicious": None if self.suspicious is None else len(self.suspicious),
-            "suspicious_kept": None if self.suspicious is None else len(np.intersect1d(self.suspicious, self.kept)),
+            **{name: None if which is None else len(which) for name, which in found.items()},
+            **{
+                f"{name}_kept": None if which is None else len(np.intersect1d(which, self.kept))
+                for name, which in found.items()
+            },
         }
 
 

@@ -102,6 +102,16 @@ def test_a_missing_file_says_where_it_was_looked_for(manifest, monkeypatch, tmp_
         load_samples(path)
 
 
+def test_what_a_label_is_is_said_once_behind_the_lines(manifest):
+    lines = "".join(f"{name}.png,cat{i};dog\n" for i, name in enumerate("abz" * 4))
+    with pytest.raises(LQFError) as raised:
+        load_samples(manifest(f"path,label\n{lines}"))
+    said = str(raised.value)
+    assert "line 2: the label is 'cat0;dog'; line 3: the label is 'cat1;dog'; line 4" in said
+    assert said.count("one label an image only") == 1
+    assert "and 2 lines more; a label is a whole number or a name, one per image" in said
+
+
 @pytest.mark.parametrize("label", ["cat;dog", "cat|dog", "cat | dog | bird"])
 def test_several_labels_are_refused(manifest, label):
     with pytest.raises(LQFError, match=r"line 3: the label is 'cat.*one label an image only"):

@@ -12,6 +12,7 @@ from lqf.data.readers.parts import check_no_parts
 from lqf.data.sources import FileSource
 from lqf.data.table import Table
 from lqf.errors import LQFError
+from lqf.utils import naming
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import clean, counted, listed
 
@@ -85,7 +86,9 @@ def _tell(root: Path, loose: list[str], empty: list[str], strict: bool, progress
         names = listed([clean(name) for name in empty], 5)
         faults.append(f"{counted(len(empty), 'class folder')} without an image ({names})")
     if faults and strict:
-        raise LQFError(f"`{root}` has {' and '.join(faults)}; move or remove them, or leave out `strict`")
+        raise LQFError(
+            f"`{root}` has {' and '.join(faults)}; move or remove them, or leave out {naming.name('strict')}"
+        )
     for fault in faults:
         progress.say(f"`{root}`: left out {fault}")
 

@@ -47,7 +47,7 @@ def read_manifest(manifest: Path, *, labelled: bool = True) -> Table:
         labelled: False where images are to be predicted: labels are not needed, and not read.
     """
     root = Path(os.path.normpath(manifest.parent))
-    rows, faults, lost = [], [], False
+    rows, faults, lost = [], list[tuple[int, str]](), False
     first: dict[str, int] = {}
     names, records = _records(manifest, COLUMNS[: 2 if labelled else 1])
     for line, cells in records:
@@ -58,12 +58,11 @@ def read_manifest(manifest: Path, *, labelled: bool = True) -> Table:
             first[row.id] = line
             rows.append(row)
         except (_BadLine, LQFError) as e:
-            faults.append(f"line {line}: {e}")
+            faults.append((line, str(e)))
             lost = lost or isinstance(e, _NotThere)
     if faults:
-        more = f"; and {counted(len(faults) - 10, 'line')} more" if len(faults) > 10 else ""
         places = f"; looked in {_places(root)}" if lost else ""
-        raise LQFError(f"`{manifest}` cannot be used: {'; '.join(faults[:10])}{more}{places}")
+        raise LQFError(f"`{manifest}` cannot be used: {_told(faults)}{places}")
     if not rows:
         raise LQFError(f"`{manifest}` lists no image; expected lines with {','.join(COLUMNS)} below its header")
     return Table(
@@ -73,6 +72,15 @@ def read_manifest(manifest: Path, *, labelled: bool = True) -> Table:
         weights=[row.weight for row in rows] if "weight" in names else None,
         groups=[row.group for row in rows] if "group" in names else None,
     )
+
+
+def _told(faults: list[tuple[int, str]]) -> str:
+    """What is wrong with each of the first lines; what they should have been, behind the last `; `, is said once."""
+    parts = [(line, *fault.rpartition("; ")[::2]) for line, fault in faults[:10]]
+    lines = [f"line {line}: {wrong or should}" for line, wrong, should in parts]
+    if len(faults) > 10:
+        lines.append(f"and {counted(len(faults) - 10, 'line')} more")
+    return "; ".join([*lines, *dict.fromkeys(should for _, wrong, should in parts if wrong)])
 
 
 def read_list(manifest: Path) -> list[tuple[Path, str]]:
