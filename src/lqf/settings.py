@@ -93,7 +93,7 @@ def _by_name(weights: Mapping[Any, Any]) -> dict[str, float]:
 
     found = {name(key): float(weight) for key, weight in weights.items()}
     if len(found) < len(weights):
-        raise LQFError(f"class_weight is {dict(weights)!r}; it names a class twice, name each once")
+        raise LQFError(f"{naming.name('class_weight')} is {dict(weights)!r}; it names a class twice, name each once")
     return found
 
 

@@ -79,7 +79,8 @@ BAD_OPTIONS = {
     "--weight-decay -1": "--weight-decay is -1.0; give `auto` or a positive number",
     "--weight-decay nan": "--weight-decay is nan; give `auto` or a positive number",
     "--size 0": "size is 0",
-    "--limit-per-class 0": "limit_per_class is 0",
+    "--limit-per-class 0": "--limit-per-class is 0; give a whole number of images",
+    "--batch-size 0": "`0` is not a whole number from 1 up",
     "--device warp": "there is no device `warp`",
     "--augment crop --solver pcg": "needs solver `sgd` or `adam`",
     "--linearize attic --solver pcg": "attic",
@@ -138,12 +139,15 @@ def test_unknown_classes_are_left_out_or_refused(lqf, run):
         assert "`yellow` (2 images)" in called.err
 
 
-def test_the_option_that_refuses_is_named_as_it_is_typed(lqf):
+def test_options_are_named_as_they_are_typed(lqf):
     paint(Path("train"), 2, seed=2)
     shutil.copy(Path("train/red/0.png"), Path("train/loose.png"))
     called = lqf("fit", "train", "-o", "run", *HEAD, "--strict")
     assert called.code == 2
     assert called.err.rstrip().endswith("move or remove them, or leave out --strict")
+    called = lqf("adapt", "train", "-o", "w.safetensors", *TINY, "--epochs", 0)
+    assert called.code == 2
+    assert "got --epochs 0, --batch-size 64, --learning-rate 0.001" in called.err
 
 
 def test_damaged_and_foreign_models_are_refused(lqf, run, photos):

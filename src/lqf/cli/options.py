@@ -71,6 +71,8 @@ def _reader(f: Field[Any]) -> Callable[[str], Any]:
         return decay
     if f.name == "class_weight":
         return weights_of_classes
+    if f.name == "batch_size":  # a command that uses a model has no settings that would check it
+        return positive
     return next((kind for name, kind in (("int", int), ("float", float)) if str(f.type).startswith(name)), str)
 
 

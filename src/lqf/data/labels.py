@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lqf.data.table import Label
 from lqf.errors import LQFError
+from lqf.utils import naming
 from lqf.utils.text import clean, counted, listed
 
 ONE_LABEL = "this is classification with one label an image only"
@@ -115,9 +116,9 @@ def limit_per_class(ids: Sequence[str], labels: np.ndarray, limit: int, seed: in
     smaller limit is part of that for a larger one, and a new image displaces at most one other.
     """
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer) or limit < 1:
-        raise LQFError(f"limit_per_class is {limit!r}; give a whole number of images, 1 or more")
+        raise LQFError(f"{naming.name('limit_per_class')} is {limit!r}; give a whole number of images, 1 or more")
     if len(labels) and labels.min() < 0:
-        raise LQFError("limit_per_class needs a label for every image")
+        raise LQFError(f"{naming.name('limit_per_class')} needs a label for every image")
     rank = [hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in ids]
     chosen: list[int] = []
     for k in np.unique(labels):

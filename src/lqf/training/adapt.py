@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +21,7 @@ from lqf.data.pixels import PixelImages
 from lqf.errors import LQFError
 from lqf.training.finetune import FineTuning
 from lqf.training.network import Network
+from lqf.utils import naming
 from lqf.utils.files import atomic_file
 from lqf.utils.progress import SILENT, Progress
 
@@ -120,9 +122,10 @@ def _classifier(backbone: Backbone, classes: int) -> nn.Linear:
 
 def _check(images: Images, epochs: int, learning_rate: float, batch_size: int) -> None:
     if epochs < 1 or batch_size < 2 or not learning_rate > 0:
+        given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
         raise LQFError(
             "adapting needs at least one epoch, batches of two or more images and a positive learning rate; "
-            f"got epochs={epochs}, batch_size={batch_size}, learning_rate={learning_rate}."
+            f"got {', '.join(starmap(naming.given, given.items()))}."
         )
     if len(images) < 2 or (images.samples.labels < 0).any() or len(images.samples.classes) < 2:
         raise LQFError("adapting needs labelled images of two or more classes.")
