@@ -140,7 +140,7 @@ class Responses:
             b = own - in_range(problem, lambda: problem.body_vjp(h.to(problem.targets)), tf32=False)
             unit, size = self._units(gradient.unflatten(0, (k, -1)), own, b)
             reached = conjugate_gradients(
-                _Shifted(schur, b),
+                Shifted(schur, b),
                 body_preconditioner(self.curvature, problem),
                 torch.zeros_like(b),
                 b,
@@ -163,14 +163,16 @@ class Responses:
 
 
 @dataclass(frozen=True)
-class _Shifted:
+class Shifted:
     """The same operator with right-hand sides b (k, D) of its own."""
 
     schur: SchurComplement
     b: Tensor
 
     def product(self, v: Tensor) -> Tensor:
+        """Fast, perhaps."""
         return self.schur.product(v)
 
     def residual(self, x: Tensor, which: Tensor) -> Tensor:
+        """By exact passes."""
         return self.b[which] - self.schur.exact_product(x)

@@ -14,6 +14,7 @@ from lqf import storage
 from lqf.data import load_samples
 from lqf.estimator.arithmetic import Arithmetic
 from lqf.estimator.asking import Asking
+from lqf.estimator.constraining import Constraining
 from lqf.estimator.exporting import Exporting
 from lqf.estimator.fit import Kept, check_solver, fit_model
 from lqf.estimator.tuning import Tuning
@@ -27,7 +28,7 @@ from lqf.settings import Settings, Setup, described
 from lqf.utils.progress import SILENT, Progress
 
 
-class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Exporting):
+class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Exporting, Constraining):
     """Fine-tunes a pretrained network by solving one linear-quadratic problem.
 
     Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted
@@ -40,6 +41,8 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Exporting):
 
     Args:
     {arguments}
+        constraints: linear conditions on the outputs, of `lqf.changes.constraints`, under which the fit ends at the
+            optimum; see `constrain`. Where they contradict each other, `fit` says so and leaves the model without them.
 
     Attributes:
         classes_: (n_classes,) class names or labels.
@@ -103,7 +106,7 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Exporting):
         file = None if checkpoint is None else Path(checkpoint)
         context = Context(settings, device, world, progress, deadline=deadline)
         self._adopt(fit_model(samples, setup, context, Kept(file, resume, keep, earlier, source)))
-        return self
+        return self.constrain(self.constraints, train=X, y=y, progress=progress) if self.constraints else self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> np.ndarray:
         """Fit, then `transform` the same images."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
 from torch import nn
 
+from lqf.changes.constraints import Constraint
 from lqf.errors import LQFError
 from lqf.settings import Settings, Setup
 
@@ -65,6 +67,7 @@ class Parameters:
         precision: str = Settings.precision,
         compile: str = Settings.compile,
         seed: int = Settings.seed,
+        constraints: Sequence[Constraint] | None = None,
     ):
         self.backbone = backbone
         self.effort = effort
@@ -112,6 +115,7 @@ class Parameters:
         self.precision = precision
         self.compile = compile
         self.seed = seed
+        self.constraints = constraints
 
     @classmethod
     def _parameter_names(cls) -> list[str]:

@@ -102,6 +102,8 @@ class Predictor(Shown, Parameters):
         fitted = self._model()
         if isinstance(fitted, FittedModel):
             fitted.check_not_a_sum()
+        if fitted.report.not_the_fit:
+            raise LQFError(f"{fitted.report.not_the_fit}; leave-one-out is not known, use a labelled test set")
         if fitted.loo is None and fitted.report.error is None and len(fitted.train.ids) == len(fitted.classes):
             raise LQFError("leave-one-out is not known with one image per class; use a labelled test set")
         if fitted.loo is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from lqf.linear.ridge import Ridge
@@ -52,6 +52,8 @@ class FitReport:
         choose_by: what counts alike where models and settings are compared: "images", by these weights, or "classes".
         balanced_error, balanced_standard_error: of the whole choice, as the mean of the classes' errors.
         loo_balanced_error, loo_balanced_standard_error: likewise of leave-one-out.
+        constraints: under which it is the optimum, and how well they hold; None: there are none.
+        privacy: the guarantee under which it was released; None: there is none.
     """
 
     n: int
@@ -102,9 +104,22 @@ class FitReport:
     balanced_standard_error: float | None = None
     loo_balanced_error: float | None = None
     loo_balanced_standard_error: float | None = None
+    constraints: dict[str, Any] | None = None
+    privacy: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"FitReport({self.headline}; {duration(self.seconds)})"
+
+    @property
+    def not_the_fit(self) -> str:
+        """Why the model is not the optimum of its training problem alone, in a sentence; empty where it is."""
+        if self.privacy is not None:
+            return (
+                "the model was released with noise for privacy, and nothing about single training images is kept in it"
+            )
+        if self.constraints is not None:
+            return "the model was changed by constraints, so that what the fit knew about training images does not hold"
+        return ""
 
     @property
     def headline(self) -> str:
@@ -116,10 +131,19 @@ class FitReport:
             return f"{data}; leave-one-out error {percent(self.loo_error)} ({self.loo_level})"
         return f"{data}; error on unseen images not known"
 
+    def without_errors(self) -> FitReport:
+        """The same of a model for which the fit's errors on unseen images do not hold."""
+        unknown: dict[str, Any] = dict.fromkeys(UNSEEN)
+        return replace(self, **unknown)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         return {
-            **{f.name: getattr(self, f.name) for f in fields(self)},
+            **{
+                f.name: value
+                for f in fields(self)
+                if (value := getattr(self, f.name)) is not None or f.name not in CHANGES
+            },
             "classes": list(self.classes),
             "choices": list(self.choices),
             "rungs": list(self.rungs),
@@ -147,6 +171,13 @@ class FitReport:
         )
 
 
+UNSEEN = (
+    *("error", "error_standard_error", "error_note", "balanced_error", "balanced_standard_error"),
+    *("loo_error", "loo_standard_error", "loo_level", "loo_note", "loo_balanced_error", "loo_balanced_standard_error"),
+)
+"""What a fit knows of its error on unseen images."""
+CHANGES = ("constraints", "privacy")
+"""What a model was changed by; a fit has none of it, and does not speak of it."""
 LATER = frozenset(
     {
         "output_gap",
@@ -165,6 +196,8 @@ LATER = frozenset(
         "balanced_standard_error",
         "loo_balanced_error",
         "loo_balanced_standard_error",
+        "constraints",
+        "privacy",
     }
 )
 """Values that came with version 0.2."""

@@ -33,6 +33,8 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     """
     if isinstance(fitted, FittedModel):
         fitted.check_not_a_sum()
+    if fitted.report.not_the_fit:
+        raise LQFError(f"{fitted.report.not_the_fit}; ask the model that it was made from")
     table = fitted.train
     if train is None and table.source is None:
         raise LQFError(

@@ -43,7 +43,8 @@ class EncodedInputs:
         """J_body(x)ᵀu (k, D) of sums of the outputs with weights u (k, rows, C), only through rows that have weight."""
         out = u.new_zeros(len(u), model.body.size)
         for k, one in enumerate(u):
-            for rows in (one != 0).any(1).nonzero()[:, 0].split(self.inputs.batch_size):
+            counted = (one != 0).any(1).nonzero()[:, 0]
+            for rows in counted.split(self.inputs.batch_size) if len(counted) else ():
                 fold = None if self.fold is None else self.fold[rows]
                 out[k] += model.body_vjp(self.inputs.fetch(rows), one[rows], fold)
         return out

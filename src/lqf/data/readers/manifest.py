@@ -103,6 +103,24 @@ def read_list(manifest: Path) -> list[tuple[Path, str]]:
     return found
 
 
+def read_column(manifest: Path, column: str) -> dict[str, str]:
+    """What another column says of every image, by its id, in the manifest's order."""
+    root = Path(os.path.normpath(manifest.parent))
+    names, records = _records(manifest, COLUMNS[:1])
+    if column.lower() not in names:
+        raise LQFError(f"`{manifest}` has no column {column}; it has {', '.join(names)}")
+    at, found = names.index(column.lower()), {}
+    for line, cells in records:
+        try:
+            row = _row(root, names, line, cells, labelled=False)
+        except (_BadLine, LQFError) as e:
+            raise LQFError(f"`{manifest}`, line {line}: {e}") from None
+        if not cells[at]:
+            raise LQFError(f"`{manifest}`, line {line}: the column {column} is empty; it is needed of every image")
+        found[row.id] = clean(cells[at])
+    return found
+
+
 def columns_of(manifest: Path) -> list[str]:
     """Names of its columns, in small letters."""
     return _records(manifest, COLUMNS[:1])[0]
