@@ -198,7 +198,8 @@ def test_a_released_folder_holds_nothing_of_the_training_images(tmp_path: Path) 
     model.privatise(epsilon=4, delta=1e-3, train=X, y=Y)
     model.save(tmp_path / "run")
     found = sorted(p.name for p in (tmp_path / "run").iterdir())
-    assert found == ["model.json", "samples.csv", "weights.safetensors"]
+    assert found == ["README.md", "model.json", "samples.csv", "weights.safetensors"]
+    assert "18 images of 3 classes. The model is (4, 0.001)-diff" in (tmp_path / "run" / "README.md").read_text()
     assert len(list(csv.reader((tmp_path / "run" / "samples.csv").open()))) == 1
     tensors = load_file(tmp_path / "run" / "weights.safetensors")
     assert sorted(tensors) == ["delta", "head", "point"]

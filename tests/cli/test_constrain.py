@@ -100,8 +100,8 @@ def test_a_private_model_is_written_whole_and_predicts(lqf: Call, run: Path, pho
     assert done.code == 0, done.err
     assert done.json["epsilon"] == 4
     assert done.json["secure_noise"]
-    assert tree(tmp_path / "released") == {"model.json", "samples.csv", "weights.safetensors"}
-    held = b"".join((tmp_path / "released" / name).read_bytes() for name in ("model.json", "samples.csv"))
+    assert tree(tmp_path / "released") == {"README.md", "model.json", "samples.csv", "weights.safetensors"}
+    held = b"".join((tmp_path / "released" / name).read_bytes() for name in ("README.md", "model.json", "samples.csv"))
     for image in (photos / "train").rglob("*.png"):
         assert f"{image.parent.name}/{image.name}".encode() not in held
         assert hashlib.sha256(image.read_bytes()).hexdigest().encode() not in held

@@ -103,6 +103,8 @@ def _interval(error: float, se: float) -> tuple[str, str]:
 
 
 def _data(model: Model) -> str:
+    if model.report.privacy is not None:
+        return _released(model.report, model.report.privacy)
     table, counts = model.train, np.bincount(model.train.labels, minlength=len(model.classes))
     lines = [f"{counted(len(table.ids), 'image')} of {counted(len(model.classes), 'class')}, from {_source(model)}."]
     if model.report.skipped:
@@ -114,6 +116,18 @@ def _data(model: Model) -> str:
     rows = [(name, f"{n:,}") for name, n in zip(model.classes, counts, strict=True)]
     more = [("…", counted(len(rows) - CLASSES, "more class"))] if len(rows) > CLASSES else []
     return " ".join(lines) + "\n\n" + _table(("class", "images"), [*rows[:CLASSES], *more])
+
+
+def _released(report: FitReport, privacy: dict[str, Any]) -> str:
+    """What may be said of images that are private."""
+    covered = ", ".join(privacy["not_private"])
+    lines = [
+        f"{counted(report.n, 'image')} of {counted(len(report.classes), 'class')}.",
+        f"The model is ({privacy['epsilon']:g}, {privacy['delta']:g})-differentially private: {privacy['neighbours']}.",
+        f"Not covered by that: {covered}." if covered else "",
+        "" if privacy["secure_noise"] else "Its noise came from a seed that somebody knows, so it protects nothing.",
+    ]
+    return " ".join(line for line in lines if line)
 
 
 def _tried(report: FitReport) -> str:
@@ -147,6 +161,7 @@ def _solved(model: Model) -> str:
         + (f", of predictions {r.predict_views}" if r.predict_views else "")
         + ".",
         f"- Certificate: {r.certificate}." if r.certificate else "",
+        *(f"- Constraint: {c['what']}." for c in (r.constraints or {}).get("constraints", ())),
         f"- Level: {r.level}, {LEVELS.get(r.level, '')}." if r.level in LEVELS else "",
         f"- {duration(r.seconds)} on {r.device}.",
     ]
@@ -158,12 +173,14 @@ def _limits(model: Model) -> str:
         "- The errors above hold for images drawn like the training images. On images from elsewhere, of other "
         "cameras or other times, they may be far higher; measure them.",
         f"- An image of none of the {len(model.classes)} classes is given one of them all the same.",
-        "- Probabilities are calibrated by one temperature, on images left out; not for images unlike these.",
+        "- Probabilities are not calibrated."
+        if model.report.privacy is not None
+        else "- Probabilities are calibrated by one temperature, on images left out; not for images unlike these.",
     ]
     if not model.report.converged:
         lines.append("- The solver had not converged when it stopped.")
     small = int((np.bincount(model.train.labels, minlength=len(model.classes)) < 10).sum())
-    if small:
+    if small and model.report.privacy is None:
         lines.append(f"- {counted(small, 'class')} with fewer than ten images: little is known about them.")
     if isinstance(model, Stack) and not all(m.solved for m in model.members):
         lines.append("- A fine-tuned member answers no questions about training images.")
