@@ -251,3 +251,9 @@ def test_what_the_proof_does_not_cover_is_refused() -> None:
     twice = fitted().privatise(epsilon=1, delta=1e-5, train=X, y=Y)
     with pytest.raises(LQFError, match="released with noise"):
         twice.privatise(epsilon=1, delta=1e-5, train=X, y=Y)
+
+
+def test_a_sum_with_a_private_model_claims_no_privacy() -> None:
+    private, plain = fitted(), fitted()
+    private.privatise(epsilon=4, delta=1e-3, train=X, y=Y)
+    assert "privacy" not in (0.5 * private + plain).report_

@@ -167,6 +167,8 @@ def _report(report: FitReport, models: Sequence[FittedModel], weights: Sequence[
         rungs=(),
         stages={},
         seconds=0.0,
+        constraints=None,
+        privacy=None,
         **out_of_sample(None),
         **nothing,
     )
