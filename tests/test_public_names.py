@@ -12,7 +12,7 @@ def test_dir_lists_what_is_public_and_all_of_it_is_there():
     assert (
         dir(lqf)
         == sorted(lqf.__all__)
-        == ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "compare", "load"]
+        == ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "compare", "load", "select"]
     )
     assert all(hasattr(lqf, name) for name in lqf.__all__)
     assert lqf.load == lqf.LQFClassifier.load

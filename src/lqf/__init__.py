@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lqf.estimator import LQFClassifier, load
     from lqf.reports.comparison import compare
     from lqf.reports.explanations import Explanations
+    from lqf.selection import select
 
 __version__ = "0.1.0"
 
@@ -24,10 +25,11 @@ _LATER = {
     "compare": "lqf.reports.comparison",
     "load": "lqf.estimator",
     "Explanations": "lqf.reports.explanations",
+    "select": "lqf.selection",
 }
 """Public names whose modules import torch, for which `lqf --help` need not wait."""
 
-__all__ = ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "compare", "load"]
+__all__ = ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "compare", "load", "select"]
 
 
 def __getattr__(name: str) -> Any:

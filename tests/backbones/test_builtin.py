@@ -13,6 +13,7 @@ from lqf.backbones import load_backbone
 from lqf.backbones.builtin import BUILTIN
 
 NAMES = tuple(BUILTIN)
+KINDS = ("efficientnet_lite0", "mobilenet_v2", "resnet50")  # the larger Lites are made of the same layers
 
 # logits 0, 100, 500, 999 of the networks the weights were published with (efficientnet-lite-pytorch 0.1.0 with padding
 # computed from the input; torchvision 0.28), float64, for `wave(size)`
@@ -20,6 +21,10 @@ PUBLISHED = {
     ("efficientnet_lite0", 224): (1.369349994, -3.073344756, -0.658779142, -0.816777406),
     ("efficientnet_lite0", 150): (1.699849894, -1.763751465, -2.594984255, -1.78165928),
     ("efficientnet_lite0", 97): (0.545668816, -0.191698058, -0.497425178, -2.289572805),
+    ("efficientnet_lite1", 240): (-0.518031972, 0.078491895, -0.655643582, 0.257576366),
+    ("efficientnet_lite1", 97): (-0.987294827, -2.481717482, 0.458999108, -1.005535327),
+    ("efficientnet_lite2", 260): (-0.950983841, -1.562409134, -2.585509952, -1.402946093),
+    ("efficientnet_lite2", 97): (1.069163507, -3.81105891, -3.800610635, -3.939337182),
     ("mobilenet_v2", 224): (-2.482521143, -1.966863558, -4.554690254, -1.923228788),
     ("mobilenet_v2", 150): (-2.617530886, -1.93066268, -4.265346414, -0.672210884),
     ("mobilenet_v2", 97): (-2.978219668, -0.342537013, -4.901662256, -0.608159526),
@@ -43,6 +48,11 @@ def test_published_weights_give_the_published_logits(name, size):
     b = packaged(name)
     logits = b.classifier(b.body(wave(size).float()))[0]
     assert logits[[0, 100, 500, 999]].tolist() == pytest.approx(PUBLISHED[name, size], abs=5e-5)
+
+
+def test_published_sizes():
+    sizes = {"efficientnet_lite0": 224, "efficientnet_lite1": 240, "efficientnet_lite2": 260, "mobilenet_v2": 224}
+    assert {name: BUILTIN[name].fed.size for name in sizes} == sizes
 
 
 def test_default_input_format():
@@ -83,7 +93,7 @@ def test_leaky_on_and_off(name, leaky):
     assert bool(kinds & {"LeakyReLU", "LeakyReLU6"}) is leaky
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_forward_and_reverse_mode_are_adjoint_and_samples_independent(name):
     net, x = load_backbone(name, weights="random").body.double(), torch.randn(2, 3, 33, 33, dtype=torch.float64)
     z = assert_adjoint(net, x, rel=1e-10)
@@ -99,13 +109,13 @@ def test_architectures_equal_the_libraries():
     for layer in (v15.layer2, v15.layer3, v15.layer4):  # back to the original place of the stride
         layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
     theirs = {
-        "efficientnet_lite0": timm.create_model("tf_efficientnet_lite0"),
+        **{name: timm.create_model(f"tf_{name}") for name in NAMES if name.startswith("efficientnet_lite")},
         "mobilenet_v2": torchvision.models.mobilenet_v2(),
         "resnet50": v15,
     }
     for name, model in theirs.items():
         body = load_backbone(name, weights="random", leaky=False).body
-        _copy_by_name(body, model, name) if name != "efficientnet_lite0" else _copy_by_order(body, model)
+        _copy_by_order(body, model) if "lite" in name else _copy_by_name(body, model, name)
         model.eval()
         model.get_submodule("fc" if name == "resnet50" else "classifier").forward = lambda x: x
         for size in (64, 75):
@@ -128,8 +138,14 @@ def _copy_by_order(body: nn.Module, model: nn.Module) -> None:
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("name", ["efficientnet_lite0", "mobilenet_v2"])
-@pytest.mark.parametrize("leaky", [True, False])
+@pytest.mark.parametrize(
+    ("name", "leaky"),
+    [
+        *((name, leaky) for name in ("efficientnet_lite0", "mobilenet_v2") for leaky in (True, False)),
+        ("efficientnet_lite1", True),
+        ("efficientnet_lite2", True),
+    ],
+)
 def test_birds_are_called_birds(name, leaky, shared_datasets):
     """Without ImageNet at hand: photos of birds must fall into ImageNet's bird classes, also after the leaky swap."""
     packaged(name)

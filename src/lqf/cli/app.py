@@ -34,6 +34,8 @@ from lqf.cli import (
     predict,
     privatise,
     report,
+    select,
+    suggest,
     summarize,
     tune,
 )
@@ -78,6 +80,8 @@ COMMANDS: dict[str, Command] = {
     "export": export,
     "constrain": constrain,
     "privatise": privatise,
+    "suggest": suggest,
+    "select": select,
     "backbones": backbones,
     "adapt": adapt,
     "demo": demo,

@@ -17,6 +17,7 @@ from lqf.estimator.asking import Asking
 from lqf.estimator.constraining import Constraining
 from lqf.estimator.exporting import Exporting
 from lqf.estimator.fit import Kept, check_solver, fit_model
+from lqf.estimator.suggesting import Suggesting
 from lqf.estimator.tuning import Tuning
 from lqf.estimator.unsure import Unsure
 from lqf.fitting import Context, Model
@@ -28,7 +29,7 @@ from lqf.settings import Settings, Setup, described
 from lqf.utils.progress import SILENT, Progress
 
 
-class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Exporting, Constraining):
+class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Exporting, Constraining, Suggesting):
     """Fine-tunes a pretrained network by solving one linear-quadratic problem.
 
     Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted

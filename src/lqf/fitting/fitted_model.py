@@ -161,6 +161,12 @@ class FittedModel(Shown):
         body, inputs = self._opened(images, device, batch_size)
         return average_views(sweep.features(body, inputs, progress=progress, collect=CPU), images.n_views)
 
+    def outputs_of(self, features: Tensor, n_views: int) -> Tensor:
+        """f (N, C) on the CPU, of a head alone, from the features (N·V, p) of all rows."""
+        assert self.head_alone
+        rows = self.constant + with_one(features) @ self.head.to(features).T
+        return average_views(rows.cpu(), n_views)
+
     def _opened(self, images: Images, device: torch.device, batch_size: int) -> tuple[Linearization, Inputs]:
         dtype = self.settings.torch_dtype
         prefix, body = linearized_body(self.backbone.body.to(device=device, dtype=dtype), self.stage)
