@@ -117,7 +117,7 @@ def main() -> None:
     for row in rows:
         print(row)
     name = f"exported-{args.backbone.replace(':', '-')}-cpu"
-    write(name, {"rows": rows, **hardware(torch.device("cpu"))}, args.out)
+    write(name, {"rows": rows, "hardware": hardware(torch.device("cpu"))}, args.out)
 
 
 def about(written: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def measured(args: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Measure and write."""
     args = options().parse()
-    result = {**hardware(resolve_device(args.device)), **measured(args)}
+    result = {**measured(args), "hardware": hardware(resolve_device(args.device))}
     for name, of in result["models"].items():
         print(f"{name}: test error {of['test_error']:.1%}, log loss {of['test_log_loss']:.3f}")
     print(write(f"tuning-{args.data.name}-{args.backbone}-cpu", result, args.out))
