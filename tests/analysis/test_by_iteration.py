@@ -23,7 +23,7 @@ def fitted(n_classes: int = 3, *, groups: bool = False, **params: Any) -> tuple[
     x, y = data(N, n_classes)
     s = np.random.default_rng(3).uniform(0.5, 2, N)
     g = np.arange(N) // 2 if groups else None
-    params = {**FIXED, "loo": "none", "linearize": "second", "batch_size": 64, **params}
+    params = {**FIXED, "loo": "none", "linearize": "second", "batch_size": 64, "tol": 1e-7, "max_passes": 400, **params}
     model = classifier(solver="pcg", **params)
     return model.fit(x, y, s, groups=g), x, y
 
@@ -97,7 +97,9 @@ def test_chosen_samples_are_left_out_by_refits() -> None:
     torch.testing.assert_close(every.outputs, model.leave_one_out().outputs.double())
 
 
-def test_what_if_is_a_refit_on_changed_data() -> None:
+def test_what_if_is_a_refit_on_changed_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lqf.analysis.by_iteration.WHAT_IF_TOL", 1e-5)
+    monkeypatch.setattr("lqf.analysis.by_iteration.LEAST_PASSES", 400)
     refit = refits()
     y = refit.analysis.labels
     factors = torch.ones(N, dtype=torch.float64)

@@ -20,7 +20,7 @@ FITS: dict[str, dict[str, Any]] = {
     "dense": {"solver": "dense", **FIXED},
     "dense, w0": {"solver": "dense", "form": "w0", "head": "random", "weight_decay": 0.1},
     "dense, random point": {"solver": "dense", "head": "random", **FIXED},
-    "pcg": {"solver": "pcg", "loo": "none", "preconditioner": "none", **FIXED},
+    "pcg": {"solver": "pcg", "loo": "none", "preconditioner": "none", "tol": 1e-9, "max_passes": 400, **FIXED},
 }
 
 
@@ -34,7 +34,9 @@ def both(analysis: Analysis, new: Any, weights: Tensor, **of: Any) -> tuple[Tens
 
 @pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize("groups", [False, True], ids=["samples", "groups"])
-def test_they_are_sums_of_the_effects_on_outputs(name: str, groups: bool) -> None:
+def test_they_are_sums_of_the_effects_on_outputs(name: str, groups: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lqf.analysis.by_iteration.SCORE_TOL", 1e-9)
+    monkeypatch.setattr("lqf.analysis.by_iteration.LEAST_PASSES", 400)
     of = [f"g{i // 2}" for i in range(18)] if groups else None
     model = classifier(**FITS[name]).fit(X, Y, groups=of)
     sums, expected = both(model.analyse(X), NEW, WEIGHTS)

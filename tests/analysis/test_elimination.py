@@ -119,7 +119,8 @@ def test_the_first_to_leave_are_the_least_informative(solver: str) -> None:
 
 def test_with_one_output_the_averaged_kernel_is_the_exact_one() -> None:
     x, y = data(N, 2)
-    model = classifier(solver="pcg", loo="none", **FIXED).fit(x, y, np.random.default_rng(3).uniform(0.5, 2, N))
+    well = {"tol": 1e-7, "max_passes": 400, **FIXED}
+    model = classifier(solver="pcg", loo="none", **well).fit(x, y, np.random.default_rng(3).uniform(0.5, 2, N))
     new = data(5, 2, seed=7)[0]
     solved, exact = model.analyse(x), model.analyse(x, method="dense")
     assert isinstance(solved.method, ByIteration)

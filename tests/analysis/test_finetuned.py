@@ -113,12 +113,12 @@ def test_an_audit_rests_on_the_networks_without_each_fold_and_says_how_exact_it_
 
 
 def test_an_explanation_names_what_pushed_the_network_s_own_prediction(case: Case) -> None:
-    influence = case.analysis.influence(case.new)
-    told = explanations(influence, case.analysis.labels, most=3)
+    contrast = case.analysis.contrast(case.new)
+    told = explanations(contrast, case.analysis.labels, most=3)
     assert [e.predicted for e in told] == [str(c) for c in case.model.predict(case.new)]
     np.testing.assert_allclose([e.probability for e in told], case.model.predict_proba(case.new).max(1), rtol=1e-8)
     for e in told:
-        strongest = influence.of_log_odds()[:, e.query].argmin()
+        strongest = contrast.effects[:, e.query].argmin()
         assert e.towards[0].name == str(int(strongest))
 
 

@@ -219,11 +219,22 @@ def test_explain_without_a_sample(lqf, run, photos):
     first = entry["towards"][0]
     answer = lqf("explain", run, image, "--without", first["name"], "--json").json["explanations"][0]["without"]
     assert answer["ids"] == [first["name"]]
-    assert answer["probabilities"][entry["predicted"]] == pytest.approx(first["probability"], abs=1e-9)
+    pair = [answer["probabilities"][entry[name]] for name in ("explained", "against")]
+    assert pair[0] / sum(pair) == pytest.approx(first["probability"], abs=1e-6)
     assert (
         answer["probability"] == max(answer["probabilities"].values()) == answer["probabilities"][answer["predicted"]]
     )
     assert "without 1 sample:" in lqf("explain", run, image, "--without", first["name"]).out
+
+
+def test_explain_another_class_and_quickly(lqf, run, photos):
+    image = photos / "test" / "red" / "0.png"
+    entry = lqf("explain", run, image, "--class", "green", "--quick", "--json").json["explanations"][0]
+    assert entry["explained"] == "green" != entry["against"]
+    assert "why green, not " in lqf("explain", run, image, "--class", "green").out
+    unknown = lqf("explain", run, image, "--class", "mauve")
+    assert (unknown.code, "there is no class `mauve`" in unknown.err) == (2, True)
+    assert lqf("explain", run, image, "--quick", "--exact").code == 2
 
 
 def test_report_is_one_file(lqf, run, photos):

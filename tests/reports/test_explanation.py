@@ -15,21 +15,25 @@ NEW = data(5, seed=7)[0]
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_the_probability_without_a_sample_is_that_of_what_if(n_classes):
+def test_the_probability_without_a_sample_is_that_of_what_if_between_the_two_classes(n_classes):
     x, y = data(18, n_classes)
     model = classifier(**FIXED).fit(x, y)
     analysis = model.analyse(x, y)
-    explained = explanations(analysis.influence(NEW), analysis.labels, most=3)
+    explained = explanations(analysis.contrast(NEW), analysis.labels, most=3)
     assert [e.query for e in explained] == list(range(5))
     for e in explained:
         assert e.label is None
+        assert [e.explained, e.against] == list(e.probabilities)[:2]
+        assert e.explained == e.predicted
+        assert e.share == pytest.approx(e.probability / sum(list(e.probabilities.values())[:2]))
         assert e.probability == pytest.approx(model.predict_proba(NEW)[e.query].max(), abs=1e-6)
         assert list(e.probabilities.values()) == sorted(e.probabilities.values(), reverse=True)
         assert 0 < len(e.towards) <= 3
         for push in (*e.towards, *e.away):
             what = analysis.what_if(NEW, without=[push.name])
-            k = model.fitted_.classes.index(e.predicted)
-            assert push.probability == pytest.approx(float(what.probabilities[e.query, k]), abs=1e-8)
+            p = dict(zip(what.classes, what.probabilities[e.query].tolist(), strict=True))
+            share = p[e.explained] / (p[e.explained] + p[e.against])
+            assert push.probability == pytest.approx(share, abs=1e-8)
             assert push.label == str(y[int(push.name)])
         assert all(p.change < 0 for p in e.towards)
         assert all(p.change > 0 for p in e.away)
@@ -42,26 +46,23 @@ def test_the_order_is_that_of_the_numbers_that_are_shown(n_classes, groups):
     x, y = data(30, n_classes, signal=0.5)
     model = classifier(**FIXED).fit(x, y, groups=groups)
     analysis = model.analyse(x, y)
-    influence = analysis.influence(data(8, n_classes, seed=7)[0])
-    explained = explanations(influence, analysis.labels, most=30)
+    explained = explanations(analysis.contrast(data(8, n_classes, seed=7)[0]), analysis.labels, most=30)
     for e in explained:
         towards, away = ([p.probability for p in side] for side in (e.towards, e.away))
         assert towards == sorted(towards)
         assert away == sorted(away, reverse=True)
-        assert all(p < e.probability for p in towards)
-        assert all(p > e.probability for p in away)
+        assert all(p < e.share for p in towards)
+        assert all(p > e.share for p in away)
         assert len(towards) + len(away) == (30 if groups is None else 15)
-    by_score = influence.of_class().argsort(0)
-    by_probability = influence.of_log_odds().argsort(0)
-    assert torch.equal(by_score, by_probability) == (n_classes == 2)  # one output: the same; else it has to be chosen
 
 
 def test_certain_predictions_are_ordered_where_their_digits_no_longer_tell():
     x, y = data(18)
     model = classifier(**FIXED).fit(x, y)
     analysis = model.analyse(x, y)
-    influence = replace(analysis.influence(NEW), beta=1e4)
-    for e in explanations(influence, analysis.labels, most=18):
+    contrast = analysis.contrast(NEW)
+    contrast = replace(contrast, value=contrast.value * 1e4 / contrast.beta, beta=1e4)
+    for e in explanations(contrast, analysis.labels, most=18):
         changes = [p.change for p in e.towards]
         assert changes == sorted(changes)
         assert changes[0] < changes[-1] < 0
@@ -71,7 +72,7 @@ def test_a_group_is_one_push():
     groups = [f"g{i // 2}" for i in range(18)]
     model = classifier(**FIXED).fit(X, Y, groups=groups)
     analysis = model.analyse(X, Y)
-    explained = explanations(analysis.influence(NEW), analysis.labels, most=9)
+    explained = explanations(analysis.contrast(NEW), analysis.labels, most=9)
     pushes = [*explained[0].towards, *explained[0].away]
     assert {p.size for p in pushes} == {2}
     assert {p.name for p in pushes} <= set(groups)

@@ -30,7 +30,7 @@ def test_it_says_what_its_parts_say(opened):
     explained = opened.explain(NEW, top=3, without=["0", 4])
     analysis = opened.analysis_
     assert isinstance(explained, Explanations)
-    assert explained.items == tuple(explanations(analysis.influence(NEW), analysis.labels, most=3))
+    assert explained.items == tuple(explanations(analysis.contrast(NEW), analysis.labels, most=3))
     result = explained.to_dict()
     what = analysis.what_if(NEW, without=["0", 4])
     for e, entry, name, p in zip(explained, result["explanations"], what.predicted, what.probabilities, strict=True):

@@ -40,12 +40,12 @@ def test_completion_is_the_best_head_and_leaves_no_gradient_there(n: int) -> Non
     h = p.model.head_size
     best = expected[h:]
     reduced.residual(best)
-    delta, gap = reduced.complete(best)
+    delta, gap, e = reduced.complete(best)
     torch.testing.assert_close(delta, expected, rtol=1e-9, atol=1e-10)
     assert float(gap.norm()) < 1e-9 * float(p.rhs().norm())
     other = best + 0.1
     body_gap = reduced.residual(other)
-    elsewhere, gap = reduced.complete(other)
+    elsewhere, gap, e = reduced.complete(other)
     gradient = p.negative_gradient(elsewhere)
     torch.testing.assert_close(gradient[:h], gap, rtol=0, atol=1e-9 * float(p.rhs().norm()))
     assert float(gradient[:h].norm()) < 1e-9 * float(p.rhs().norm())

@@ -7,6 +7,7 @@ Example:
 """
 
 from lqf.analysis.analysis import Analysis
+from lqf.analysis.contrast import Contrast
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.curve import Curve
 from lqf.analysis.influence import Effect, Influence, Top
@@ -20,6 +21,7 @@ from lqf.fitting.training_data import open_training
 __all__ = [
     "Analysis",
     "Change",
+    "Contrast",
     "Curve",
     "Effect",
     "Influence",

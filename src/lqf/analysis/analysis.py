@@ -13,6 +13,7 @@ from lqf.analysis.by_iteration import ByIteration
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.by_kfac import ByKFAC
 from lqf.analysis.by_stack import ByStack
+from lqf.analysis.contrast import Contrast, classes_of, weights_of
 from lqf.analysis.counterfactual import Change, sample_numbers
 from lqf.analysis.curve import Curve, drop_curve
 from lqf.analysis.elimination import STEPS
@@ -183,6 +184,38 @@ class Analysis:
         )
 
     @computing
+    def contrast(self, images: Any, *, of: str | None = None, quick: bool = False) -> Contrast:
+        """Effect of leaving out every unit on one score of every image: the predicted class against the runner-up.
+
+        Args:
+            images: the images, or `queries` made of them.
+            of: the class to explain, against the best of the others; None: the predicted one.
+            quick: estimated by at most three passes, where an exact answer takes more.
+        """
+        queries = self.queries(images)
+        outputs = self.method.predictions(queries)
+        first, second = classes_of(outputs, None if of is None else self._class(of))
+        weights = weights_of(first, second, outputs.shape[1])
+        answer = self.method.effects_on_sums(queries, weights, self.units, quick=quick)
+        return Contrast(
+            self.model.beta * answer.value,
+            answer.level,
+            answer.note,
+            outputs=outputs,
+            first=first,
+            second=second,
+            units=self.units,
+            query_ids=queries.ids,
+            labels=queries.labels,
+            classes=self.classes,
+            beta=self.model.beta,
+        )
+
+    def seconds(self, images: int, *, quick: bool) -> float:
+        """That `contrast` of so many images will take, about; 0 where nobody has measured it."""
+        return self.method.seconds(images, quick=quick)
+
+    @computing
     def information(self, validation: Any = None, y: Any = None) -> Information:
         """Functional sample information of every unit on validation images; None: on the other training samples."""
         queries = None if validation is None else self.queries(validation, y)
@@ -208,7 +241,7 @@ class Analysis:
         """
         change = Change.of(self.ids, self.classes, without, relabel, weights)
         queries = self.queries(images)
-        before, after = self.method.outputs(queries), self.method.what_if(queries, change)
+        before, after = self.method.predictions(queries), self.method.what_if(queries, change)
         return WhatIf(
             after.value,
             after.level,
@@ -231,6 +264,13 @@ class Analysis:
         queries = None if validation is None else self.queries(validation, y)
         return self.method.leaving(queries, self.units, most=most, steps=steps)
 
+    def keep(self, share: float, validation: Any = None, y: Any = None) -> Tensor:
+        """Numbers of the samples to keep, ascending: those that leave last (`leaving`), until ``share`` of all samples.
+
+        Ranked once, images that stand in for each other would go together: worse than a random half.
+        """
+        return self.units.last(self.leaving(validation, y).cpu(), share)
+
     @computing
     def curve(
         self,
@@ -252,6 +292,11 @@ class Analysis:
         matrix = centred_cosines(self.problem.features, self.problem.data.n_views)
         return Similarity(matrix, "exact", "by the features of the last layer, centred", ids=self.ids)
 
+    def _class(self, name: str) -> int:
+        if name not in self.classes:
+            raise LQFError(f"there is no class `{name}`; the model knows {', '.join(self.classes)}")
+        return self.classes.index(name)
+
     def _labelled(self, images: Any, y: Any) -> Any:
         """Samples with labels in the model's classes where the source has them, −1 where it has not."""
         setup = self.model.setup
@@ -267,5 +312,5 @@ def _method(model: FittedModel, problem: TrainingProblem, method: str) -> Method
     if model.head_alone or method == "dense" or (method == "auto" and model.report.solver == "dense"):
         return ByKernel.of(model, problem)
     if method == "kfac":
-        return ByKFAC.of(model, problem)
-    return ByIteration.of(model, problem)
+        return ByKFAC(model, problem)
+    return ByIteration(model, problem)

@@ -1,5 +1,8 @@
 """Answers where the kernel does not fit: one solve per question, several side by side.
 
+The score of a prediction is one right-hand side, solved as accurately as its answer needs (`lqf.analysis.scores`), and
+a change of the data one more: what it makes of the solution as it was fitted.
+
 Of one prediction, every output's response to all training targets is one solve and one pass over the data
 (`responses`). A sample's removal then needs its leave-one-out residual e_S^loo = (I − H_SS)⁻¹ e_S: for chosen samples
 from a refit without them (`solved`), for all at once from leverages of a kernel averaged over the outputs
@@ -15,65 +18,107 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from lqf.analysis import seconds
+from lqf.analysis.by_kernel import own_outputs
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.dual import Dual
-from lqf.analysis.leverages import AVERAGED, PROBES, SURROGATE, Leverages, sketched_information
+from lqf.analysis.leverages import PROBES, Leverages, sketched_information, strength_by_folds
 from lqf.analysis.method import FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.refit import Refit, residuals_of
 from lqf.analysis.responses import Responses
+from lqf.analysis.scores import Begun, Response, Scores
 from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
+from lqf.curvature import KFAC
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.refits import refit_folds
 from lqf.kernels.own import own_head, own_kernel
+from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
 from lqf.linear.problem import rows_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
 from lqf.utils import naming
 from lqf.utils.exactness import Answer, Level
+from lqf.utils.text import percent
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
+SCORE_TOL = 0.02
+"""Error of the training rows' responses, relative to their size, that the order and the values of an answer bear."""
+WHAT_IF_TOL = 0.05
+"""The same of a change of the training outputs, which is itself a small part of the outputs."""
+LEAST_PASSES = 10
+"""That an answer may take, however few the fit took."""
+QUICK = "by the head's kernel and one step along EK-FAC"
 SKETCH_TOL = 1e-2
 """Of solves for random sums of many outputs, whose own randomness is a quarter of every value."""
 
 
 @dataclass(eq=False)
 class ByIteration:
-    """Everything by conjugate gradients, started from the fitted solution."""
+    """Everything by conjugate gradients, each made when it is asked for.
+
+    Scores of predictions and what-if start from what the fit knew and from the solution as it was fitted; effects on
+    all outputs, and probes, from the solution made so exact that differences of two can be told.
+    """
 
     model: FittedModel
     problem: TrainingProblem
-    refit: Refit
-    responses: Responses
-    solution: Solution
-    note: str
     level: Level = "solved"
     _loo: dict[int, Tensor] = field(default_factory=dict, repr=False)  # unit -> its leave-one-out residuals
     _encoded: WeakKeyDictionary[Queries, EncodedInputs] = field(default_factory=WeakKeyDictionary, repr=False)
     _responses: WeakKeyDictionary[Queries, tuple[Tensor, float]] = field(default_factory=WeakKeyDictionary, repr=False)
+    _begun: WeakKeyDictionary[Queries, Begun] = field(default_factory=WeakKeyDictionary, repr=False)
+    _of_units: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
 
-    @classmethod
-    def of(cls, model: FittedModel, problem: TrainingProblem) -> ByIteration:
-        """Solve the fitted problem to the tolerance that differences need."""
-        problem.encoder.prepare()
-        context, tol = problem.context, TOL[problem.context.dtype]
-        refit = Refit(problem, problem.curvature, tol)
-        solution = refit.whole(model.delta.to(problem.quadratic.targets))
-        responses = Responses(problem.schur(), problem.curvature, tol, refit.max_passes, context.progress)
-        note = f"{FIXED_POINT}; relative residual {solution.certificate.relative_residual:.1e}"
-        return cls(model, problem, refit, responses, solution, note)
+    @cached_property
+    def note(self) -> str:
+        """What stands behind the level."""
+        return f"{FIXED_POINT}; relative residual {self.solution.certificate.relative_residual:.1e}"
+
+    @cached_property
+    def curvature(self) -> KFAC | None:
+        """Of the body, which only decides how soon a solve is good; rows are ready for passes from now on."""
+        self.problem.encoder.prepare()
+        return self.problem.curvature
+
+    @cached_property
+    def refit(self) -> Refit:
+        """Solves after changes of the data."""
+        return Refit(self.problem, self.curvature, TOL[self.problem.context.dtype])
+
+    @cached_property
+    def solution(self) -> Solution:
+        """The fitted problem's, to the tolerance that differences need."""
+        return self.refit.whole(self._body)
+
+    @cached_property
+    def responses(self) -> Responses:
+        """Solves for outputs, to the same tolerance."""
+        refit, progress = self.refit, self.problem.context.progress
+        return Responses(self.problem.schur(), self.curvature, refit.tol, refit.max_passes, progress)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Solves for scores, to the accuracy of an answer."""
+        curvature = self.curvature
+        return Scores(self.problem.schur(), curvature, self.problem.context.progress)
 
     def outputs(self, queries: Queries) -> Tensor:
         """f (Q, C)."""
         return self._outputs(queries, self.solution)
+
+    def predictions(self, queries: Queries) -> Tensor:
+        """f (Q, C), as the model gives it."""
+        return own_outputs(self.model, queries, self.problem)
 
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """−P_S e_S^loo: e^loo solved for chosen units, estimated where all are asked for."""
@@ -88,18 +133,24 @@ class ByIteration:
             return Answer(every[chosen], "solved", f"{note}, leave-one-out residuals by refits")
         if c == 1:
             return Answer(every, "solved", f"{note}, leverages by the kernel of all samples")
-        return Answer(every, "estimated", f"{note}, {SURROGATE}")
+        return Answer(every, "estimated", f"{note}, {self._leverages.note}")
 
-    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
-        """(U, Q) likewise: one solve for every image."""
-        asked, n = self._asked(queries), len(units.ids)
-        p, worst = self.responses.of(asked, asked.sums(weights))
-        left_out = self._estimated(units)
-        by_sample = -(p.view(len(p), n, -1) * left_out.view(n, -1)).sum(-1).T  # (N, Q)
-        note = f"{self.note}; responses solved to {worst:.1e}"
-        if self.problem.model.n_outputs == 1:
-            return Answer(units.add_up(by_sample).cpu(), "solved", f"{note}, leverages by the kernel of all samples")
-        return Answer(units.add_up(by_sample).cpu(), "estimated", f"{note}, {SURROGATE}")
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units, *, quick: bool = False) -> Answer:
+        """(U, Q) likewise: one solve for every image, by which all go on together; ``quick``: its first step."""
+        response, n = self._scored(queries, weights, quick), len(units.ids)
+        by_sample = -(response.p.view(len(queries), n, -1) * self._left_out(units).view(n, -1)).sum(-1).T  # (N, Q)
+        value = units.add_up(by_sample).cpu()
+        if quick:
+            return Answer(value, "estimated", f"{FIXED_POINT}; {QUICK}")
+        exact = self._leverages.exact and response.gap <= SCORE_TOL
+        note = f"{FIXED_POINT}; responses within {percent(response.gap)}, {self._leverages.note}"
+        return Answer(value, "solved" if exact else "estimated", note)
+
+    def seconds(self, images: int, *, quick: bool) -> float:
+        """Of as many passes as may be made for every image, and of curvature that is not known."""
+        curvature = 0.0 if self.problem.remembered.curvature else seconds.of_curvature(self.model)
+        passes = seconds.QUICK_PASSES if quick else self._passes
+        return curvature + images * passes * seconds.of_product(self.model)
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """Some: by refits without their units. All: the refits by folds of the fit, or the averaged kernel."""
@@ -111,7 +162,7 @@ class ByIteration:
             return Answer(outputs[samples], "solved", f"{self.note}, by refits without them")
         stored = self.model.loo
         if stored is None:
-            return Answer(self._by_leverage(units), "estimated", f"{self.note}, {SURROGATE}")
+            return Answer(self._by_leverage(units), "estimated", f"{FIXED_POINT}, {self._leverages.note}")
         if not bool(stored.known.all()):
             stored = self._every_fold()
         return Answer(stored.outputs.double(), stored.level, stored.note)
@@ -122,23 +173,43 @@ class ByIteration:
         On the training samples, where what a unit does to itself does not count, by the averaged kernel.
         """
         if queries is None:
-            return Answer(self._leverages.information(self._e, units), "estimated", f"{self.note}; {AVERAGED}")
+            values = self._averaged.information(self._residuals, units)
+            return Answer(values, "estimated", f"{FIXED_POINT}; {self._averaged.averaged_note}")
         asked, seed = self._asked(queries), self.problem.context.settings.seed
         found = sketched_information(self._rough, asked, self._estimated(units), units, seed)
-        note = f"{self.note}; standard errors of {PROBES} random probes, {SURROGATE}"
+        note = f"{self.note}; standard errors of {PROBES} random probes, {self.leverage_note}"
         return Answer(found.values, "estimated", note, found.error)
 
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
         """(U,) the order in which units leave, estimated by the kernel averaged over the outputs."""
-        leverages = self._leverages  # they say whether the kernels fit
+        leverages = self._averaged  # they say whether the kernels fit
         cross = None if queries is None else self.problem.averaged_cross(self._asked(queries))
-        return leverages.leaving(self._e, units, cross, most=most, steps=steps)
+        return leverages.leaving(self._residuals, units, cross, most=most, steps=steps)
+
+    @property
+    def leverage_note(self) -> str:
+        """Where leverages come from."""
+        return self._leverages.note
 
     def what_if(self, queries: Queries, change: Change) -> Answer:
-        """By a warm-started refit."""
-        solution = self.refit.changed(change, self._body)
-        note = f"{FIXED_POINT}; relative residual {solution.certificate.relative_residual:.1e}"
-        return Answer(self._outputs(queries, solution), "solved", note)
+        """By a solve for the difference that the change makes, from the solution as it was fitted."""
+        before = self.predictions(queries)
+        if not change:
+            return Answer(before, "solved", FIXED_POINT)
+        delta, gap = self._difference(change)
+        note = f"{FIXED_POINT}; the change of the training outputs within {percent(gap)}"
+        level: Level = "solved" if gap <= WHAT_IF_TOL else "estimated"
+        return Answer(before + self.problem.change(self._asked(queries).inputs, delta), level, note)
+
+    def _difference(self, change: Change) -> tuple[Tensor, float]:
+        """By how much the weights of head and body move with a change of the data, and how well that is known."""
+        problem, head, u = self.refit.posed(change, self._residuals)
+        schur = SchurComplement(problem, self.problem.features, head, tf32=False)
+        scores = replace(self.scores, schur=schur)
+        asked = EncodedInputs(problem.inputs, self.problem.features, problem.fold)
+        sides = scores.sides(asked, u[None])
+        response = scores.solved(sides, scores.estimated(sides), WHAT_IF_TOL, self._passes // 2)
+        return scores.weights(sides, response)[0], response.gap
 
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) of the kept samples' own problem."""
@@ -159,13 +230,13 @@ class ByIteration:
 
     def unexplained(self, queries: Queries, units: Units) -> Unexplained:
         """By the kernel averaged over the outputs, of images and training samples alike."""
-        asked, leverages, progress = self._asked(queries), self._leverages, self.problem.context.progress
+        asked, leverages, progress = self._asked(queries), self._averaged, self.problem.context.progress
         cross, signs, mu = self.problem.averaged_cross(asked), self.problem.averaged.signs, leverages.ridge
         assert signs is not None
         own = own_head(asked) + own_kernel(self.problem.quadratic, asked.inputs, signs, progress=progress)
         averaged = Dual(leverages.averaged, mu, cross.new_zeros(cross.shape[1], 1), self.problem.data.n_views)
         found = averaged.unexplained(averaged.covariance(averaged.response(cross), cross, own)[:, 0, 0], own)
-        note = f"{FIXED_POINT}; {AVERAGED}"
+        note = f"{FIXED_POINT}; {leverages.averaged_note}"
         return Unexplained(found.cpu(), averaged.left_out_unexplained(units).cpu(), "estimated", note)
 
     def _noise(self, units: Units) -> tuple[float, Level, str]:
@@ -195,7 +266,30 @@ class ByIteration:
 
     @property
     def _body(self) -> Tensor:
-        return self.problem.body(self.solution)
+        """(D,) as it was fitted."""
+        return self.model.delta.to(self.problem.quadratic.targets)
+
+    @cached_property
+    def _residuals(self) -> Tensor:
+        """(n, C) residuals of the solution as it was fitted: known to the fit, or by a pass."""
+        if self.problem.remembered.residuals is not None:
+            return self.problem.remembered.residuals.double()
+        self.problem.encoder.prepare()
+        with matmul_precision(fast=False):
+            return self.problem.measured.residuals(self._fitted).double()
+
+    @property
+    def _fitted(self) -> Tensor:
+        """δ of head and body, as it was fitted."""
+        linear, head = self.problem.model, self.model.head.to(self._body)
+        start = head - linear.of_all_features(linear.heads.mean(0)) if linear.around_w0 else head
+        return torch.cat([start.reshape(-1), self._body])
+
+    def _left_out(self, units: Units) -> Tensor:
+        """(n, C) e^loo of all rows, estimated from the residuals as fitted; made once."""
+        if self._of_units is None or not torch.equal(self._of_units[0], units.member):
+            self._of_units = (units.member, self._leverages.left_out(self._residuals, units))
+        return self._of_units[1]
 
     @cached_property
     def _e(self) -> Tensor:
@@ -223,16 +317,45 @@ class ByIteration:
 
     @cached_property
     def _leverages(self) -> Leverages:
-        averaged = self._kernels.factorise(self.problem.ridge)
-        return Leverages(self._rough, averaged, self.problem.context.settings.seed)
+        """By the averaged kernel, if the fit knew it; where refits can tell its strength the head's own will do."""
+        folds, head = self._folds_known, self.problem.head.ridge
+        if self.problem.remembered.averaged is not None or folds is None:
+            return self._averaged
+        seed, strength = self.problem.context.settings.seed, self._strength(head, folds)
+        return Leverages(lambda: self._rough, self.problem.quadratic, head, seed, strength)
+
+    @cached_property
+    def _averaged(self) -> Leverages:
+        """By the averaged kernel, which passes over the data make where the fit did not keep it."""
+        problem, folds = self.problem, self._folds_known
+        ridge = problem.remembered.averaged or self._kernels.factorise(problem.ridge)
+        known = folds is not None and problem.model.n_outputs > 1
+        strength = self._strength(ridge, folds) if known and folds is not None else None
+        return Leverages(lambda: self._rough, problem.quadratic, ridge, problem.context.settings.seed, strength)
+
+    @property
+    def _folds_known(self) -> LeaveOneOut | None:
+        """What refits without each fold (or some) have found around this linearisation point; None: there were none."""
+        loo, settings = self.model.loo, self.problem.context.settings
+        by_refits = settings.loo in ("auto", "folds") and "moved" not in self.model.backbone.spec
+        return loo if by_refits and loo is not None and bool(loo.known.any()) else None
+
+    def _strength(self, ridge: KernelRidge, loo: LeaveOneOut) -> float:
+        known, data = loo.known, self.problem.data
+        outputs, targets = loo.outputs.double()[known], self.problem.quadratic.targets.double()
+
+        def gap(e: Tensor) -> Tensor:
+            return (self._shown(targets.to(e) - e)[known] - outputs).square().sum()
+
+        return strength_by_folds(ridge, self._residuals, data.folds, gap, self.problem.ridge.head)
 
     @cached_property
     def _rough(self) -> Responses:
         return replace(self.responses, tol=max(SKETCH_TOL, self.responses.tol))
 
     def _by_leverage(self, units: Units) -> Tensor:
-        """(N, C) out-of-sample outputs from `_estimated`."""
-        e = self._estimated(units)
+        """(N, C) out-of-sample outputs from leverages."""
+        e = self._left_out(units)
         return self._shown(self.problem.quadratic.targets.to(e) - e)
 
     def _shown(self, rows: Tensor) -> Tensor:
@@ -249,6 +372,21 @@ class ByIteration:
                 "name the training samples that you ask about"
             )
         return self.problem.averaged
+
+    def _scored(self, queries: Queries, weights: Tensor, quick: bool) -> Response:
+        """P of one sum of outputs of every image, as far as it is wanted; what is known already is gone on from."""
+        begun = self._begun.get(queries)
+        if begun is None or not torch.equal(begun.weights, weights):
+            begun = Begun.of(self.scores, self._asked(queries), weights, self.responses.at_once)
+        if not quick:
+            begun = begun.finished(self.scores, SCORE_TOL, self._passes)
+        self._begun[queries] = begun
+        return begun.response(quick=quick)
+
+    @property
+    def _passes(self) -> int:
+        """Over the training rows, that an answer takes at most: those of the fit's own solve."""
+        return max(LEAST_PASSES, self.model.report.passes)
 
     # --- images -------------------------------------------------------------------------------------------------------
 

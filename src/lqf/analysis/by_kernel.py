@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from lqf.analysis import seconds
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.dual import Dual
 from lqf.analysis.method import FIXED_NETWORK, FIXED_POINT
@@ -25,6 +26,7 @@ from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
 from lqf.linear.targets import encode
 from lqf.runtime.memory import available_bytes
+from lqf.runtime.precision import matmul_precision
 from lqf.utils.exactness import Answer, Level
 
 FEW = 2
@@ -61,18 +63,20 @@ class ByKernel:
         return cls(model, problem, Dual(ridge, mu, r, n_views), FIXED_POINT)
 
     def outputs(self, queries: Queries) -> Tensor:
-        """f (Q, C); of a network that was trained, its own."""
-        if self.model.solved:
-            return self.dual.outputs(*self._kernel(queries)).cpu()
+        """f (Q, C), as the model gives it."""
         return own_outputs(self.model, queries, self.problem)
+
+    def predictions(self, queries: Queries) -> Tensor:
+        """Likewise."""
+        return self.outputs(queries)
 
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """(U, Q, C), by the removal formula."""
         every = self.dual.effects(self._response(queries), self._left_out(units), units).cpu()
         return self._answer(every if chosen is None else every[chosen])
 
-    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
-        """(U, Q), by the removal formula; one pass over the training rows for every image."""
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units, *, quick: bool = False) -> Answer:
+        """(U, Q), by the removal formula; one pass over the training rows, which all images share."""
         if self.model.head_alone or queries in self._kernels:
             answer = self.effects(queries, units, None)
             return replace(answer, value=(answer.value * weights.cpu()).sum(2))
@@ -80,8 +84,12 @@ class ByKernel:
         problem.encoder.prepare()
         k = average_views(head_cross(asked.features, problem.features), asked.inputs.n_views)  # (Q, n)
         k = torch.einsum("qn,qc->qnc", k, weights.to(k)).flatten(1)
-        k += sums_cross(problem.quadratic, asked, asked.sums(weights))
+        k += sums_cross(problem.measured, asked, asked.sums(weights))
         return self._answer(self.dual.effects_on_sums(self.dual.response(k), self._left_out(units), units).cpu())
+
+    def seconds(self, images: int, *, quick: bool) -> float:
+        """One pass for every image; none for a head."""
+        return 0.0 if self.model.head_alone else images * seconds.of_forward_pass(self.model)
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """(N, C) t − e^loo."""
@@ -107,8 +115,19 @@ class ByKernel:
         shift = encode(change.relabelled(labels)[samples], len(names), alpha) - encode(
             labels[samples], len(names), alpha
         )
-        moved = self.dual.changed(self._response(queries), samples, rho, shift).cpu()
+        if self.model.head_alone or queries in self._kernels:
+            moved = self.dual.changed(self._response(queries), samples, rho, shift).cpu()
+        else:
+            moved = self._moved(queries, self.dual.moved_by(samples, rho, shift))
         return self._answer(self.outputs(queries) + moved)
+
+    def _moved(self, queries: Queries, a: Tensor) -> Tensor:
+        """J_x M⁻¹ Jᵀ a (Q, C) for a change of the dual coefficients: one pass over the training rows."""
+        problem, asked = self.problem, self._asked(queries)
+        problem.encoder.prepare()
+        with matmul_precision(fast=False):
+            delta = problem.measured.from_dual((problem.ridge.head * a).to(problem.quadratic.targets))
+        return problem.change(asked.inputs, delta)
 
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) of the kept samples' own problem."""

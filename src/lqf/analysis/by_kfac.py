@@ -7,22 +7,21 @@ below 1, are cut off there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from lqf.analysis import seconds
 from lqf.analysis.by_iteration import ByIteration
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.method import FIXED_POINT
 from lqf.analysis.queries import Queries
-from lqf.analysis.refit import Refit
 from lqf.analysis.responses import Responses
 from lqf.analysis.units import Units
 from lqf.curvature import Preconditioner, precondition
 from lqf.errors import LQFError
-from lqf.fitting import FittedModel, TrainingProblem
 from lqf.linear import head_products
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.model import with_one
@@ -30,7 +29,7 @@ from lqf.linear.problem import rows_of
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.schur import columns, stacked
 from lqf.solvers.solution import Certificate, Solution
-from lqf.utils.exactness import Answer
+from lqf.utils.exactness import Answer, Level
 
 LARGEST = 0.98
 """Leverages above this are taken for errors of the approximation."""
@@ -72,45 +71,64 @@ class Factored(Responses):
         return (block + block.T) / 2
 
 
-@dataclass
+@dataclass(eq=False)
 class ByKFAC(ByIteration):
     """Effects and information by K-FAC, at the solution as it was fitted."""
 
-    @classmethod
-    def of(cls, model: FittedModel, problem: TrainingProblem) -> ByKFAC:
-        """Factor the curvature once."""
-        problem.encoder.prepare()
-        context, quadratic, settings = problem.context, problem.quadratic, problem.context.settings
+    level: Level = "estimated"
+
+    @cached_property
+    def note(self) -> str:
+        """What stands behind the level."""
+        return f"{FIXED_POINT}; K-FAC in place of H"
+
+    @cached_property
+    def solution(self) -> Solution:
+        """As it was fitted."""
+        proof = Certificate(float("nan"), float("nan"), 0, True, "as fitted")
+        return Solution(self._fitted, self.problem.ridge, "kfac", "estimated", proof)
+
+    @cached_property
+    def responses(self) -> Factored:
+        """By the curvature, factored once."""
+        self.problem.encoder.prepare()
+        context, settings = self.problem.context, self.problem.context.settings
         with matmul_precision(fast=True):
             blocks = precondition(
-                quadratic,
-                problem.features,
+                self.problem.quadratic,
+                self.problem.features,
                 draws=settings.draws,
                 moment_samples=0,
                 seed=settings.seed,
                 progress=context.progress,
             )
-        head = model.head.to(quadratic.targets)
-        start = head - quadratic.model.heads.mean(0) if quadratic.model.around_w0 else head
-        delta = torch.cat([start.reshape(-1), model.delta.to(quadratic.targets)])
-        proof = Certificate(float("nan"), float("nan"), 0, True, "as fitted")
-        solution = Solution(delta, quadratic.ridge, "kfac", "estimated", proof)
-        responses = Factored(problem.schur(), None, 1.0, 0, context.progress, blocks=blocks)
-        note = f"{FIXED_POINT}; K-FAC in place of H"
-        return cls(model, problem, Refit(problem, None, 1.0), responses, solution, note, "estimated")
+        return Factored(self.problem.schur(), None, 1.0, 0, context.progress, blocks=blocks)
+
+    @property
+    def leverage_note(self) -> str:
+        """Where leverages come from."""
+        return "leverages by K-FAC"
 
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """−P_S e_S^loo, both by K-FAC."""
         every = super().effects(queries, units, None).value
         return Answer(every if chosen is None else every[chosen], "estimated", self.note)
 
-    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
-        """Likewise."""
-        return replace(super().effects_on_sums(queries, weights, units), level="estimated", note=self.note)
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units, *, quick: bool = False) -> Answer:
+        """Likewise, with or without haste."""
+        asked, n = self._asked(queries), len(units.ids)
+        p, _ = self.responses.of(asked, asked.sums(weights))
+        by_sample = -(p.view(len(p), n, -1) * self._estimated(units).view(n, -1)).sum(-1).T  # (N, Q)
+        return Answer(units.add_up(by_sample).cpu(), "estimated", self.note)
+
+    def seconds(self, images: int, *, quick: bool) -> float:
+        """Of two passes for every image."""
+        return seconds.of_curvature(self.model) + images * seconds.QUICK_PASSES * seconds.of_product(self.model)
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """(N, C) t − e^loo by K-FAC's leverages."""
-        every = self._by_leverage(units)
+        e = self._estimated(units)
+        every = self._shown(self.problem.quadratic.targets.to(e) - e)
         return Answer(every if samples is None else every[samples], "estimated", self.note)
 
     def information(self, queries: Queries | None, units: Units) -> Answer:
@@ -135,7 +153,7 @@ class ByKFAC(ByIteration):
 
     def _estimated(self, units: Units) -> Tensor:
         """(n, C) e^loo of all rows."""
-        out, factored = torch.zeros_like(self._e), cast("Factored", self.responses)
+        out, factored = torch.zeros_like(self._e), self.responses
         with self.problem.context.progress.stage("leverages (K-FAC)", total=len(units), unit="samples") as stage:
             for u in range(len(units)):
                 rows = rows_of(self.problem.quadratic, units.samples(u))

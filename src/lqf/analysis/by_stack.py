@@ -46,13 +46,21 @@ class ByStack:
         """f (Q, C)."""
         return self._sum(lambda method, own: method.outputs(own), queries)
 
+    def predictions(self, queries: Queries) -> Tensor:
+        """f (Q, C), as the members give it."""
+        return self._sum(lambda method, own: method.predictions(own), queries)
+
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """Σ w_k of the members' effects."""
         return self._answers(lambda method, own: method.effects(own, units, chosen), queries)
 
-    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units, *, quick: bool = False) -> Answer:
         """Likewise."""
-        return self._answers(lambda method, own: method.effects_on_sums(own, weights, units), queries)
+        return self._answers(lambda method, own: method.effects_on_sums(own, weights, units, quick=quick), queries)
+
+    def seconds(self, images: int, *, quick: bool) -> float:
+        """Of all members."""
+        return sum(method.seconds(images, quick=quick) for method in self.methods)
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """Σ w_k of the members' outputs without their unit."""

@@ -186,15 +186,26 @@ class Dual:
             rho: (k,).
             shift: (k, C).
         """
-        rows = (samples[:, None] * self.pairs + torch.arange(self.pairs)).flatten().to(p.device)
+        rows, moved = self._moved_targets(samples, rho, shift)
+        return (p[:, rows] @ moved).reshape(-1, self.n_outputs)
+
+    def moved_by(self, samples: Tensor, rho: Tensor, shift: Tensor) -> Tensor:
+        """(n, C) change of the dual coefficients of all rows, f' − f = k Δa; arguments as of `changed`."""
+        rows, moved = self._moved_targets(samples, rho, shift)
+        every = self._r.new_zeros(self._r.shape).index_copy_(0, rows, moved)
+        return self.ridge.dual(every, self.mu).reshape(self.residual.shape)
+
+    def _moved_targets(self, samples: Tensor, rho: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows T of some samples, and Δr_T + ρ e'_T: by what other targets these rows would do the same."""
+        rows = (samples[:, None] * self.pairs + torch.arange(self.pairs)).flatten().to(self.ridge.q.device)
         root = self.ridge.weights[rows].sqrt()[:, None]
-        d = shift.repeat_interleave(self.n_views, 0).to(p)
+        d = shift.repeat_interleave(self.n_views, 0).to(self.ridge.q)
         d = d if self.shared else d.reshape(-1, 1)
-        rho = rho.to(p).repeat_interleave(self.pairs)
+        rho = rho.to(self.ridge.q).repeat_interleave(self.pairs)
         block = self.ridge.left_out_block(rows[None], self.mu)[0]
         before = root * self.e[rows] + block @ (root * d)
         e = torch.linalg.solve(torch.diag(1 + rho) - block * rho, before) / root
-        return (p[:, rows] @ (d + rho[:, None] * e)).reshape(-1, self.n_outputs)
+        return rows, d + rho[:, None] * e
 
     def refitted(self, base: Tensor, k: Tensor, keep: Tensor) -> Tensor:
         """f (Q, C) after fitting the samples ``keep`` alone, from the kept rows of the kernel."""

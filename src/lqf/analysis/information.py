@@ -44,14 +44,3 @@ class Information(Answer):
     def samples(self) -> Tensor:
         """(N,) the value of every sample's unit."""
         return self.values[self.units.member]
-
-    def keep(self, share: float) -> Tensor:
-        """Numbers of the samples to keep, in order: the most informative units until ``share`` of all samples."""
-        left = round(share * len(self.units.ids))
-        kept: list[Tensor] = []
-        for unit in self.ranking().tolist():
-            members = self.units.samples(unit)
-            if len(members) <= left:
-                kept.append(members)
-                left -= len(members)
-        return torch.cat(kept).sort()[0] if kept else torch.zeros(0, dtype=torch.long)

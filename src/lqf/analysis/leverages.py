@@ -2,11 +2,13 @@
 
 e_S^loo = (I − H_SS)⁻¹ e_S needs every sample's leverages. They are estimated from the kernel averaged over the outputs,
 K ≈ k ⊗ I_C, which gives every output a body of its own and so explains too much. Its ridge strength is therefore raised
-until the leverages add up to tr H, which a few random probes measure well: E ξᵀHξ = tr H.
+until what it leaves out of each fold is what the fit's refits without each fold have found (`strength_by_folds`); where
+there were none, until the leverages add up to tr H, which a few random probes measure well: E ξᵀHξ = tr H.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,15 +21,20 @@ from lqf.analysis.units import Units
 from lqf.curvature.random_signs import random_signs
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear.encoded import EncodedInputs
+from lqf.linear.problem import QuadraticProblem
 
 TRACE_PROBES = 8
 """Random sums of all training outputs by which the sum of all leverages is measured."""
+DECADES = (-2.0, 5.0)
+"""Between which μ'/μ is searched."""
 PROBES = 32
 """Random sums of all validation outputs by which information is sketched."""
 
 AVERAGED = (
     f"by the kernel averaged over the outputs, whose leverages add up to what {TRACE_PROBES} random probes measure"
 )
+BY_FOLDS = "by the kernel averaged over the outputs, its strength by the refits without each fold"
+CALIBRATED = "leverages by a kernel that all outputs share, its strength by the refits without each fold"
 SURROGATE = f"leverages by the kernel averaged over the outputs, their sum by {TRACE_PROBES} random probes"
 
 
@@ -36,14 +43,35 @@ class Leverages:
     """Leverages of all training rows, estimated (exact where there is one output).
 
     Attributes:
-        responses: solves of the training problem.
+        responses: solves of the training problem, made when probes need them.
+        problem: the training problem.
         averaged: the factorised kernel averaged over the outputs, of all rows.
         seed: of the probes.
+        strength: μ', where it is known without probes.
     """
 
-    responses: Responses
+    responses: Callable[[], Responses]
+    problem: QuadraticProblem
     averaged: KernelRidge
     seed: int = 0
+    strength: float | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is one output, whose kernel this is."""
+        return self.problem.model.n_outputs == 1 and self.strength is None
+
+    @property
+    def note(self) -> str:
+        """Where the leverages come from."""
+        if self.exact:
+            return "leverages by the kernel of all samples"
+        return SURROGATE if self.strength is None else CALIBRATED
+
+    @property
+    def averaged_note(self) -> str:
+        """Likewise, where everything is by this kernel."""
+        return AVERAGED if self.strength is None else BY_FOLDS
 
     def left_out(self, e: Tensor, units: Units) -> Tensor:
         """(n, C) e^loo of all rows from their residuals e."""
@@ -52,8 +80,9 @@ class Leverages:
     @cached_property
     def ridge(self) -> float:
         """μ' at which the averaged kernel's leverages, C times Σ λ/(λ+μ'), add up to the measured tr H."""
-        problem, lam = self.responses.problem, self.averaged.lam
-        mu, c = problem.ridge.head, problem.model.n_outputs
+        lam, mu, c = self.averaged.lam, self.problem.ridge.head, self.problem.model.n_outputs
+        if self.strength is not None:
+            return self.strength
         if c == 1:
             return mu
         wanted = self.trace()[0]
@@ -65,10 +94,10 @@ class Leverages:
 
     def trace(self) -> tuple[float, float]:
         """tr H by random probes, and its standard error."""
-        problem = self.responses.problem
+        problem, responses = self.problem, self.responses()
         n, c = problem.targets.shape
         signs = random_signs(torch.arange(n), TRACE_PROBES, c, self.seed + 1).double()
-        p, _ = self.responses.of(EncodedInputs(problem.inputs, self.responses.features, problem.fold), signs)
+        p, _ = responses.of(EncodedInputs(problem.inputs, responses.features, problem.fold), signs)
         traces = (p * signs.to(p)).sum((1, 2))
         return float(traces.mean()), float(traces.std() / TRACE_PROBES**0.5)
 
@@ -92,12 +121,35 @@ class Leverages:
 
     @property
     def _n_views(self) -> int:
-        return self.responses.problem.inputs.n_views
+        return self.problem.inputs.n_views
 
     def _leverages(self, units: Units) -> KernelRidge:
         ridge = self.averaged
-        groups = units.member.repeat_interleave(self.responses.problem.inputs.n_views)
+        groups = units.member.repeat_interleave(self.problem.inputs.n_views)
         return KernelRidge(ridge.q, ridge.lam, ridge.weights, groups)
+
+
+def strength_by_folds(
+    ridge: KernelRidge, e: Tensor, folds: Tensor, gap: Callable[[Tensor], Tensor], mu: float
+) -> float:
+    """μ' at which the residuals e (n, C), each fold left out by the kernel, come nearest to those of real refits.
+
+    Args:
+        ridge: the factorised kernel of all rows.
+        e: residuals of the whole problem.
+        folds: (n,) of the rows.
+        gap: squared distance of residuals (n, C) without their folds to those of the refits.
+        mu: the strength of the head, from which the search sets out.
+    """
+    grouped = KernelRidge(ridge.q, ridge.lam, ridge.weights, folds)
+
+    def miss(exponent: float) -> float:
+        return float(gap(grouped.leave_out(e, mu * 10**exponent)))
+
+    best = min(torch.arange(*DECADES, 0.5).tolist(), key=miss)
+    for step in (0.25, 0.125, 0.0625):
+        best = min((best - step, best, best + step), key=miss)
+    return mu * 10**best
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,33 @@ class Method(Protocol):
     """Exact, solved or estimated answers about one training problem; numbers are float64, on the CPU."""
 
     level: Level
-    note: str
+
+    @property
+    def note(self) -> str:
+        """What stands behind the level."""
+        ...
 
     def outputs(self, queries: Queries) -> Tensor:
-        """f (Q, C)."""
+        """f (Q, C), of the solution that effects are differences from."""
+        ...
+
+    def predictions(self, queries: Queries) -> Tensor:
+        """f (Q, C), as the model gives it: no pass over the training images."""
         ...
 
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """(U, Q, C) f₋S − f of all units, or (k, Q, C) of those ``chosen``."""
         ...
 
-    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
-        """(U, Q) w_q·(f₋S − f) of all units, of one sum of outputs of every image with weights (Q, C)."""
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units, *, quick: bool = False) -> Answer:
+        """(U, Q) w_q·(f₋S − f) of all units, of one sum of outputs of every image with weights (Q, C).
+
+        ``quick``: estimated, where that takes fewer passes.
+        """
+        ...
+
+    def seconds(self, images: int, *, quick: bool) -> float:
+        """That effects on one sum of outputs of so many images will take, about, as far as the training rows count."""
         ...
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:

@@ -40,6 +40,20 @@ class Refit:
 
     def changed(self, change: Change, start: Tensor | None) -> Solution:
         """After a change of weights and labels."""
+        problem, head = self._after(change)
+        return self._solve(problem, head, start)
+
+    def posed(self, change: Change, e: Tensor) -> tuple[QuadraticProblem, KernelRidge, Tensor]:
+        """The problem after a change, its head, and what the change does to the gradient at residuals e (n, C).
+
+        That is Σ J_iᵀu_i with u = s'(e + Δt) − s e (n, C), which is zero but in the rows that change.
+        """
+        problem, head = self._after(change)
+        s, after = self.problem.quadratic.weights.double()[:, None], problem.weights.double()[:, None]
+        moved = (problem.targets - self.problem.quadratic.targets).double()
+        return problem, head, after * (e + moved) - s * e
+
+    def _after(self, change: Change) -> tuple[QuadraticProblem, KernelRidge]:
         data, measured, head = self.problem.data, self.problem.measured, self.problem.head.ridge
         rho = (change.factors(len(data)) - 1).repeat_interleave(data.n_views)
         targets = encode(change.relabelled(data.labels), len(data.classes), self.problem.context.settings.alpha)
@@ -51,7 +65,7 @@ class Refit:
         rows = rho.nonzero()[:, 0]
         if len(rows):
             head = ChangedHead(head, rows, rho[rows], problem.ridge.head)
-        return self._solve(problem, head, start)
+        return problem, head
 
     def without(self, samples: Tensor, start: Tensor | None) -> Solution:
         """Without some samples."""

@@ -39,15 +39,23 @@ class Unchanging:
         """f (Q, C)."""
         return own_outputs(self.model, queries, self.problem)
 
+    def predictions(self, queries: Queries) -> Tensor:
+        """Likewise."""
+        return self.outputs(queries)
+
     def effects(self, queries: Queries, units: Units, chosen: Tensor | None) -> Answer:
         """None."""
         n = len(units) if chosen is None else len(chosen)
         outputs = len(self.model.head)
         return Answer(torch.zeros(n, len(queries), outputs, dtype=torch.float64), self.level)
 
-    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units) -> Answer:
+    def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units, *, quick: bool = False) -> Answer:
         """None."""
         return Answer(torch.zeros(len(units), len(queries), dtype=torch.float64), self.level)
+
+    def seconds(self, images: int, *, quick: bool) -> float:
+        """None."""
+        return 0.0
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
         """What the networks without each fold say."""

@@ -56,6 +56,16 @@ class Units:
         """Numbers of the samples of one unit."""
         return (self.member == unit).nonzero()[:, 0]
 
+    def last(self, order: Tensor, share: float) -> Tensor:
+        """Numbers of the samples, ascending, of the units that are last in an order, until ``share`` of all samples."""
+        left, kept = round(share * len(self.ids)), []
+        for unit in reversed(order.tolist()):
+            members = self.samples(unit)
+            if len(members) <= left:
+                kept.append(members)
+                left -= len(members)
+        return torch.cat(kept).sort()[0] if kept else torch.zeros(0, dtype=torch.long)
+
     def add_up(self, values: Tensor, dim: int = 0) -> Tensor:
         """Sums over the samples of every unit: N entries along ``dim`` become U."""
         shape = list(values.shape)

@@ -72,15 +72,15 @@ def assembled(
         loo=loo,
         report=_report(model.report, problem, solution, loo, why),
         tried={},
-        known=_known(model, problem),
+        known=_known(model, problem, solution),
     )
 
 
-def _known(model: FittedModel, problem: TrainingProblem) -> Known | None:
+def _known(model: FittedModel, problem: TrainingProblem, solution: Solution) -> Known | None:
     """What questions need: a head's factorisation serves every strength, a dense kernel's one ratio of strengths."""
     if model.known is None:
         return None
-    return of_head(problem.head_fit) if model.head_alone else of_problem(problem)
+    return of_head(problem.head_fit) if model.head_alone else of_problem(problem, solution)
 
 
 def _report(

@@ -9,7 +9,7 @@ from typing import Any
 from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.utils.progress import Progress
-from lqf.utils.text import columns, counted, percent, precise, shortened, shortened_path
+from lqf.utils.text import columns, counted, percent, precise, shortened, shortened_path, wrapped
 
 SUMMARY = "a prediction and the training images that pushed it there and away"
 
@@ -23,6 +23,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="page, picture or numbers to write: .html, .png, .json")
     options.add_overwrite(parser)
     parser.add_argument("--top", type=options.positive, metavar="K", help="training images of each kind (default: 6)")
+    parser.add_argument("--class", metavar="NAME", dest="of", help="explain this class instead of the predicted one")
+    haste = parser.add_mutually_exclusive_group()
+    haste.add_argument(
+        "--quick", action="store_true", help="an estimate, by at most three passes over the training images"
+    )
+    haste.add_argument(
+        "--exact",
+        action="store_true",
+        help="as exact as the model allows, whatever it takes (default: where that takes seconds)",
+    )
     parser.add_argument(
         "--without", metavar="ID", action="append", help="also say the prediction without this training sample"
     )
@@ -46,6 +56,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         queries,
         top=getattr(args, "top", 6),
         without=getattr(args, "without", ()),
+        of=getattr(args, "of", None),
+        quick=_quick(args),
         train=getattr(args, "train", None),
         progress=progress,
     )
@@ -55,10 +67,16 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return {**explained.to_dict(), **extra}
 
 
+def _quick(args: argparse.Namespace) -> bool | None:
+    quick, exact = (getattr(args, name, False) for name in ("quick", "exact"))
+    return None if quick == exact else quick
+
+
 def show(result: dict[str, Any]) -> str:
     """Every image: what it is taken for, and by whose doing."""
     blocks = [_block(e) for e in result["explanations"]]
-    end = [f"\n{counted(result['n'], 'image')}, influence {result['level']}."]
+    note = f" ({result['note']})" if result["level"] == "estimated" and result["note"] else ""
+    end = ["", wrapped(f"{counted(result['n'], 'image')}, influence {result['level']}{note}.")]
     if result["output"]:
         end.append(f"Written to {result['output']}")
     return "\n".join(["\n\n".join(blocks), *end])
@@ -70,6 +88,9 @@ def _block(e: dict[str, Any]) -> str:
         shortened_path(e["id"], columns()),
         f"  {shortened(e['predicted'], 40)} {precise(e['probability'])}" + (f"  ({others})" if others else ""),
     ]
+    if len(e["probabilities"]) > 2 or e["explained"] != e["predicted"]:
+        pair = f"{shortened(e['explained'], 30)}, not {shortened(e['against'], 30)}"
+        lines.append(f"  why {pair}: {precise(e['share'])} of the two")
     if "without" in e:
         w = e["without"]
         lines.append(f"  without {counted(len(w['ids']), 'sample')}: {w['predicted']} {precise(w['probability'])}")

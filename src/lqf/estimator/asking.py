@@ -79,20 +79,27 @@ class Asking(Predictor):
         *,
         top: int = 6,
         without: Iterable[str | int] = (),
+        of: str | None = None,
+        quick: bool | None = None,
         train: Any = None,
         progress: Progress | None = None,
     ) -> Explanations:
         """The training images behind predictions: those that pushed each one there, and those that pushed away.
 
+        What is explained is how one class stands against another: the predicted one against the runner-up.
+
         Args:
             images: what `predict` takes, or `Queries`; labels are shown where they are known.
             top: training images of each kind, at most.
             without: training samples, ids or numbers, without which the images are predicted once more.
+            of: the class to explain, against the best of the others; None: the predicted one of every image.
+            quick: True: an estimate, by at most three passes over the training images. False: as exact as the model
+                allows, whatever it takes. None: as exact, where that takes seconds.
             train: the training data, where they have moved or were arrays; see `analyse`.
             progress: where to report.
         """
         analysis = self._analysis(train, None, progress)
-        return explain(analysis, analysis.queries(images), most=top, without=without)
+        return explain(analysis, analysis.queries(images), most=top, without=without, of=of, quick=quick)
 
     def _analysis(self, train: Any = None, y: Any = None, progress: Progress | None = None) -> Analysis:
         """The one that is open, or a new one."""

@@ -47,7 +47,7 @@ def assemble(
     )
     beta = temperature(problem, loo, shown)
     head = v + mean if model.around_w0 else v
-    known = of_problem(problem)
+    known = of_problem(problem, solution)
     return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown, known)
 
 

@@ -88,8 +88,9 @@ class Encoder:
         return inputs
 
     def prepare(self) -> None:
-        """Before passes over rows whose pixels were not asked for so far."""
+        """Before passes over rows whose pixels were not asked for so far: they are decoded once, not in every pass."""
         if isinstance(self.data.images, UnreadImages):
+            self.data.images.pixels.store()
             self.inputs.keep(self.context.progress)
 
     def whole_example(self) -> Tensor:

@@ -4,6 +4,9 @@
     heads, fold (K, C, p+1), (n,)  at the linearisation point, and which of them every row uses; of linearised networks
     q, lam      (m, r), (r,)       the factorised kernel √s K √s = QΛQᵀ: over the rows, of a head alone; over all
                                    (row, output) pairs, where the dense dual was solved
+    residuals   (n, C)             t − f of all rows, where conjugate gradients solved it
+    averaged_q, averaged_lam       the factorised kernel averaged over the outputs, where the fit had that of all rows
+    curvature/…                    K-FAC of the body, as `lqf.curvature.stored` names its tensors
 
 All of it is as the fit had it, digit by digit, so that answers are what they would be if it were computed again.
 """
@@ -20,10 +23,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from lqf.curvature.stored import to_tensors
 from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.remembered import Remembered
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
+from lqf.solvers.solution import Solution
 
+CURVATURE = "curvature/"
 LIMITS = {"auto": 256 << 20, "all": 1 << 62, "none": 0}
 """Bytes that may be kept, by the setting `keep_for_questions`."""
 Tensors = Mapping[str, Tensor]
@@ -51,7 +58,7 @@ class Knowledge:
     @property
     def bytes(self) -> int:
         """Of all tensors."""
-        return sum(t.nbytes for t in self.tensors.values())
+        return _size(self.tensors)
 
     def read(self, say: Callable[[str], None]) -> Tensors:
         """As they are."""
@@ -101,13 +108,46 @@ def of_head(head: HeadFit) -> Known:
     return _within(head, {"features": head.features, "q": ridge.q, "lam": ridge.lam})
 
 
-def of_problem(problem: TrainingProblem) -> Known:
-    """Of a linearised network, with the factorised dual where that was solved."""
+def of_problem(problem: TrainingProblem, solution: Solution) -> Known:
+    """Of a linearised network: with the factorised dual where that was solved, else with what iterations need, as far
+    as it fits.
+    """
     tensors = {"features": problem.features, "heads": problem.point.heads, "fold": problem.point.fold}
     dual = problem.factorised
     if dual is not None:
         tensors |= {"q": dual.q, "lam": dual.lam}
+    else:
+        more = _of_iteration(problem, solution, LIMITS[problem.context.settings.keep_for_questions] - _size(tensors))
+        tensors |= more
     return _within(problem.head_fit, tensors)
+
+
+def _of_iteration(problem: TrainingProblem, solution: Solution, room: int) -> dict[str, Tensor]:
+    """Residuals, averaged kernel and curvature, in this order, each where it takes at most so many bytes with those
+    before it.
+    """
+    kept: dict[str, Tensor] = {} if solution.residuals is None else {"residuals": solution.residuals}
+    kernels, n = problem.kernels, len(problem.features)
+    whole = kernels is not None and kernels.signs is not None and len(kernels.samples) == len(problem.data)
+    if kernels is not None and whole and _size(kept) + 8 * n * (n + 1) <= room:
+        averaged = kernels.factorise(problem.ridge)
+        kept |= {"averaged_q": averaged.q, "averaged_lam": averaged.lam}
+    if problem.curvature_known is not None:
+        curvature = {f"{CURVATURE}{k}": t for k, t in to_tensors(problem.curvature_known).items()}
+        if _size(kept) + _size(curvature) <= room:
+            kept |= curvature
+    return kept
+
+
+def remembered(known: Tensors, problem: TrainingProblem) -> Remembered:
+    """What iterations need, of a problem that was opened again."""
+    like, averaged = problem.quadratic.targets, None
+    if "averaged_q" in known:
+        q, lam = (known[f"averaged_{name}"].to(like.device) for name in ("q", "lam"))
+        averaged = KernelRidge(q, lam, problem.quadratic.weights.double(), problem.data.groups)
+    e = known.get("residuals")
+    curvature = {k.removeprefix(CURVATURE): t for k, t in known.items() if k.startswith(CURVATURE)}
+    return Remembered(None if e is None else e.to(like), averaged, curvature)
 
 
 def factorised(known: Tensors, weights: Tensor, groups: Tensor) -> KernelRidge | None:
@@ -123,8 +163,12 @@ def fits(known: Tensors | None, rows: int) -> bool:
     return known is not None and "features" in known and len(known["features"]) == rows
 
 
+def _size(tensors: Tensors) -> int:
+    return sum(t.nbytes for t in tensors.values())
+
+
 def _within(head: HeadFit, tensors: Tensors) -> Known:
-    size = sum(t.nbytes for t in tensors.values())
+    size = _size(tensors)
     if size > LIMITS[head.context.settings.keep_for_questions]:
         return NotKept(size)
     # rows after one another, as a file has them: products round by that, too

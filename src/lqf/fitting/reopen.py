@@ -14,7 +14,7 @@ from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.head_fit import HeadFit
-from lqf.fitting.knowledge import Tensors, factorised, fits
+from lqf.fitting.knowledge import Tensors, factorised, fits, remembered
 from lqf.fitting.point import Kind, Point, no_point
 from lqf.fitting.pose import outlined
 from lqf.fitting.training_problem import TrainingProblem
@@ -75,7 +75,7 @@ def _from(known: Tensors, encoder: Encoder, model: FittedModel) -> TrainingProbl
         return problem
     c = problem.model.n_outputs
     pairs = (rows.repeat_interleave(c), groups.repeat_interleave(c))
-    return replace(problem, kept=factorised(known, *pairs))
+    return replace(problem, kept=factorised(known, *pairs), remembered=remembered(known, problem))
 
 
 def _around_trained(encoder: Encoder, model: FittedModel) -> TrainingProblem:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lqf.backbones import Backbone
 from lqf.curvature import KFAC, body_curvature
+from lqf.curvature.stored import from_tensors
 from lqf.data import Images
 from lqf.data.parts import preprocess_of
 from lqf.fitting.checkpoint import State
@@ -23,6 +24,7 @@ from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.point import Point, make_point
+from lqf.fitting.remembered import NOTHING, Remembered
 from lqf.fitting.report import choice_of_weight_decay
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.select_stages import StageChoice
@@ -35,6 +37,7 @@ from lqf.kernels.tangent import Kernels, averaged_kernels
 from lqf.linear import sweep
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import Inputs, average_views
+from lqf.linear.layers import Tape
 from lqf.linear.model import LinearModel
 from lqf.linear.problem import QuadraticProblem, rows_of, without_weight
 from lqf.linear.ridge import Ridge
@@ -81,6 +84,7 @@ class TrainingProblem:
         made: its curvature, where it comes from another problem.
         kept: the factorised dual, where it was made before.
         stages: the choice of a strength for every stage; None where there is one for the body, or they were given.
+        remembered: what the fit knew, of a problem that was opened again.
     """
 
     context: Context
@@ -94,6 +98,7 @@ class TrainingProblem:
     made: KFAC | None = None
     kept: KernelRidge | None = None
     stages: StageChoice | None = None
+    remembered: Remembered = NOTHING
 
     # --- what it was made from ----------------------------------------------------------------------------------------
 
@@ -193,10 +198,18 @@ class TrainingProblem:
         settings = self.context.settings
         if self.made is not None or settings.preconditioner != "kfac":
             return self.made
+        if self.remembered.curvature:
+            tape = Tape(self.model.body, self.encoder.inputs.example())
+            return from_tensors(tape, self.remembered.curvature, self.quadratic.targets)
         with self.context.timed("curvature"), matmul_precision(fast=True):
             return body_curvature(
                 self.quadratic, draws=settings.draws, seed=settings.seed, progress=self.context.progress
             )
+
+    @property
+    def curvature_known(self) -> KFAC | None:
+        """`curvature`, where it was made already."""
+        return self.made if self.made is not None else vars(self).get("curvature")
 
     def schur(self, *, fast: bool = False) -> SchurComplement:
         """The problem without its head: right-hand sides and residuals are exact, products may be fast."""
@@ -249,7 +262,9 @@ class TrainingProblem:
 
     def with_ridge(self, ridge: Ridge) -> TrainingProblem:
         """The same problem with other ridge strengths; what was made is shared."""
-        return replace(self, quadratic=self.quadratic.with_ridge(ridge), made=self.curvature, kept=None)
+        return replace(
+            self, quadratic=self.quadratic.with_ridge(ridge), made=self.curvature, kept=None, remembered=NOTHING
+        )
 
     def among(self, samples: Tensor) -> TrainingProblem:
         """The problem of these samples alone, with the same point and ridge strengths; the others lose their weight."""
@@ -265,6 +280,7 @@ class TrainingProblem:
             kernels=None,
             choice=None,
             kept=None,
+            remembered=NOTHING,
             made=self.curvature and self.curvature.scaled(share),
         )
 
@@ -305,6 +321,16 @@ class TrainingProblem:
         """f (N, C) of other images, or of their rows, averaged over their views, in float64 on the CPU."""
         inputs = images if isinstance(images, Inputs) else self.inputs_of(images)
         rows = sweep.outputs(self.measured.model, inputs, delta)
+        return average_views(rows, inputs.n_views).double().cpu()
+
+    def change(self, inputs: Inputs, delta: Tensor) -> Tensor:
+        """J δ (N, C) of other images' rows: by how much their outputs move with the weights."""
+        model = self.measured.model
+
+        def move(_: Tensor, x: Tensor) -> Tensor:
+            return model.jvp(x, delta)[1]
+
+        rows = sweep.sweep(inputs.batches(), len(inputs), move, world=inputs.world)
         return average_views(rows, inputs.n_views).double().cpu()
 
     def error(self, images: Images, solution: Solution) -> float:

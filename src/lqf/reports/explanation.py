@@ -1,7 +1,8 @@
 """One prediction explained by the training images: which of them pushed it there, and which away.
 
-The effect of a training sample (or group) is what leaving it out changes, by the removal formula: the calibrated
-probability of the predicted class without it, by which samples are also ordered.
+What is explained is one score: how a class stands against another, the predicted one against the runner-up unless one
+was asked for. The effect of a training sample (or group) is what leaving it out changes there, by the removal formula;
+it is shown as the calibrated probability of the one class, of the two, without the sample.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.analysis import Influence
+from lqf.analysis import Contrast
 from lqf.evaluation.calibration import probabilities
+from lqf.linear.targets import decide
 from lqf.utils.text import percent, shortened
 
 MOST_CLASSES = 5
@@ -29,8 +31,8 @@ class Push:
         sample: number of the unit's first sample, whose picture stands for it.
         label: that sample's label.
         size: samples of the unit.
-        change: of the log-odds of ``probability`` when the unit is left out.
-        probability: of the predicted class without the unit.
+        change: of the log-odds of the explained class against the other when the unit is left out.
+        probability: of the explained class, of these two, without the unit.
     """
 
     name: str
@@ -52,8 +54,11 @@ class Explanation:
         probability: of that class, calibrated on leave-one-out outputs.
         probabilities: of the likeliest classes, the likeliest first.
         label: where it is known, else None.
-        towards, away: training units that pushed towards the predicted class and away from it, the strongest first: by
-            the probability of that class without them, the lowest first towards it, the highest first away.
+        explained: the class whose standing is explained: the predicted one, unless another was asked for.
+        against: the class it is held against: the likeliest of the others.
+        share: probability of the explained class, of these two.
+        towards, away: training units that pushed towards the explained class and away from it, the strongest first: by
+            that probability without them, the lowest first towards it, the highest first away.
     """
 
     id: str
@@ -62,6 +67,9 @@ class Explanation:
     probability: float
     probabilities: dict[str, float]
     label: str | None
+    explained: str
+    against: str
+    share: float
     towards: tuple[Push, ...]
     away: tuple[Push, ...]
 
@@ -72,31 +80,32 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        plain = {k: getattr(self, k) for k in ("id", "predicted", "probability", "probabilities", "label")}
+        names = ("id", "predicted", "probability", "probabilities", "label", "explained", "against", "share")
+        plain = {k: getattr(self, k) for k in names}
         return plain | {side: [_plain(p) for p in getattr(self, side)] for side in ("towards", "away")}
 
 
-def explanations(influence: Influence, train_labels: Tensor, *, most: int = 6) -> list[Explanation]:
+def explanations(contrast: Contrast, train_labels: Tensor, *, most: int = 6) -> list[Explanation]:
     """One for every query.
 
     Args:
-        influence: of all training units on the queries.
+        contrast: effects of all training units on the queries.
         train_labels: (N,) classes of the training samples.
         most: units of each kind, at most.
     """
-    p = probabilities(influence.outputs, influence.beta)
-    change = influence.of_log_odds()  # (U, Q)
-    labels = [influence.classes[k] for k in train_labels.tolist()]
-    first, size = _members(influence.units.member, len(influence.units))
+    p, change, before = probabilities(contrast.outputs, contrast.beta), contrast.effects, contrast.log_odds
+    classes, predicted = contrast.classes, decide(contrast.outputs).tolist()
+    labels = [classes[k] for k in train_labels.tolist()]
+    first, size = _members(contrast.units.member, len(contrast.units))
     explained = []
-    for q, name in enumerate(influence.query_ids):
-        k, y = int(influence.predicted[q]), int(influence.labels[q])
+    for q, name in enumerate(contrast.query_ids):
+        k, y = predicted[q], int(contrast.labels[q])
         order = change[:, q].argsort(stable=True).tolist()
         towards = [u for u in order[:most] if change[u, q] < 0]
         away = [u for u in order[::-1][:most] if change[u, q] > 0]
-        without = probabilities(influence.outputs[q] + influence.effects[towards + away, q], influence.beta)[:, k]
+        without = torch.sigmoid(before[q] + change[towards + away, q])
         pushes = [
-            Push(influence.units.names[u], first[u], labels[first[u]], size[u], float(change[u, q]), float(w))
+            Push(contrast.units.names[u], first[u], labels[first[u]], size[u], float(change[u, q]), float(w))
             for u, w in zip(towards + away, without, strict=True)
         ]
         likely = p[q].argsort(descending=True, stable=True)[:MOST_CLASSES].tolist()
@@ -104,10 +113,13 @@ def explanations(influence: Influence, train_labels: Tensor, *, most: int = 6) -
             Explanation(
                 id=name,
                 query=q,
-                predicted=influence.classes[k],
+                predicted=classes[k],
                 probability=float(p[q, k]),
-                probabilities={influence.classes[c]: float(p[q, c]) for c in likely},
-                label=influence.classes[y] if y >= 0 else None,
+                probabilities={classes[c]: float(p[q, c]) for c in likely},
+                label=classes[y] if y >= 0 else None,
+                explained=classes[int(contrast.first[q])],
+                against=classes[int(contrast.second[q])],
+                share=float(torch.sigmoid(before[q])),
                 towards=tuple(pushes[: len(towards)]),
                 away=tuple(pushes[len(towards) :]),
             )

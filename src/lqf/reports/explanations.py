@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from lqf.analysis import Analysis, Queries, WhatIf
+from lqf.analysis import Analysis, Contrast, Queries, WhatIf
 from lqf.data import Samples
 from lqf.reports.explanation import Explanation, explanations
 from lqf.reports.html.explain import explain_page, explain_sheet
+from lqf.utils import naming
 from lqf.utils.files import check_file, write_file
 from lqf.utils.frames import data_frame
 from lqf.utils.json_values import dump_json
 from lqf.utils.notebook import Shown
-from lqf.utils.text import counted, percent, shortened
+from lqf.utils.text import counted, duration, percent, shortened
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".png", ".json")
 """Of files that `Explanations.save` writes."""
 COLUMNS = ("image", "predicted", "probability", "side", "rank", "training", "label", "size", "change", "without")
+SOON = 20.0
+"""Seconds in which an exact answer is worth waiting for unasked."""
 _PRINTED = 3
 
 
@@ -109,7 +112,15 @@ class Explanations(Shown, Sequence[Explanation]):
         }
 
 
-def explain(analysis: Analysis, queries: Queries, *, most: int = 6, without: Iterable[str | int] = ()) -> Explanations:
+def explain(
+    analysis: Analysis,
+    queries: Queries,
+    *,
+    most: int = 6,
+    without: Iterable[str | int] = (),
+    of: str | None = None,
+    quick: bool | None = None,
+) -> Explanations:
     """Explain the predictions of some images.
 
     Args:
@@ -117,17 +128,56 @@ def explain(analysis: Analysis, queries: Queries, *, most: int = 6, without: Ite
         queries: the images.
         most: training units of each kind, at most.
         without: training samples, ids or numbers, without which the images are predicted once more.
+        of: the class to explain; None: the predicted one of every image.
+        quick: whether an estimate will do, by at most three passes over the training images; None: where more would
+            take longer than `SOON`.
     """
-    influence, left_out = analysis.influence(queries), list(without)
+    quick, waits = _announced(analysis, len(queries), quick)
+    first = _at_once(analysis, queries, of) if waits else None
+    contrast, left_out = analysis.contrast(queries, of=of, quick=quick), list(without)
+    note = contrast.note if first is None else f"{contrast.note}; {_agreement(first, contrast)}"
     return Explanations(
-        tuple(explanations(influence, analysis.labels, most=most)),
+        tuple(explanations(contrast, analysis.labels, most=most)),
         queries.images.samples,
         analysis.images.samples,
-        influence.level,
-        influence.note,
+        contrast.level,
+        note,
         tuple(str(i) for i in left_out),
         analysis.what_if(queries, without=left_out) if left_out else None,
     )
+
+
+def _announced(analysis: Analysis, images: int, quick: bool | None) -> tuple[bool, bool]:
+    """Whether to answer quickly, and whether the exact answer takes so long that the quick one is shown before it; time
+    is announced before it is spent.
+    """
+    say = analysis.problem.context.progress.say
+    soon, long = (analysis.seconds(images, quick=q) for q in (True, False))
+    if quick is None and long > SOON:
+        exact = naming.either("--exact", "quick=False")
+        say(f"a quick answer, in about {duration(soon)}; {exact} takes about {duration(long)}")
+        return True, False
+    if quick is False and long > SOON:
+        less = naming.either("--quick", "quick=True")
+        say(f"about {duration(long)}; a quick answer takes {duration(soon)}: {less}")
+        return False, True
+    return bool(quick), False
+
+
+def _at_once(analysis: Analysis, queries: Queries, of: str | None) -> Contrast:
+    """The quick answer, in a few lines to read while the exact one is computed."""
+    contrast = analysis.contrast(queries, of=of, quick=True)
+    found = explanations(contrast, analysis.labels, most=_PRINTED)
+    lines = [f"{contrast.level}, {contrast.note}:", *(f"  {shortened(e.id, 36)}: {_strongest(e)}" for e in found)]
+    analysis.problem.context.progress.say("\n".join(lines))
+    return contrast
+
+
+def _agreement(quick: Contrast, exact: Contrast) -> str:
+    """How well a quick answer told the order and the size of the effects."""
+    a, b = (c.effects - c.effects.mean(0) for c in (quick, exact))
+    r = (a * b).sum(0) / (a.square().sum(0) * b.square().sum(0)).sqrt().clamp_min(1e-300)
+    return f"the quick answer's correlation with it is {float(r.median()):.2f}"
 
 
 def _strongest(e: Explanation) -> str:

@@ -108,6 +108,6 @@ def _shift(analysis: Analysis, test: Tested) -> Shift | None:
 def _cases(model: Classifier, analysis: Analysis, test: Tested) -> tuple[list[Explanation], str]:
     """Explanations of a few test images; their `query` is the row in the test set."""
     rows = test.cases()
-    influence = analysis.influence(Queries.of(model.open(test.images.samples.select(rows))))
-    explained = explanations(influence, analysis.labels)
-    return [replace(e, query=row) for e, row in zip(explained, rows, strict=True)], influence.level
+    contrast = analysis.contrast(Queries.of(model.open(test.images.samples.select(rows))))
+    explained = explanations(contrast, analysis.labels)
+    return [replace(e, query=row) for e, row in zip(explained, rows, strict=True)], contrast.level

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.analysis import Analysis, Information, Queries
+from lqf.analysis import Analysis, Information
 from lqf.analysis.audit import labels
 from lqf.data import Samples
 from lqf.data.manifests import manifest_text, sample_row
@@ -74,7 +74,7 @@ def summarize(analysis: Analysis, keep: float, validation: Any = None) -> Summar
     if validation is not None:
         validation = analysis.queries(validation)
     information = analysis.information(validation)
-    kept = _two_of_each(analysis, information, _kept(analysis, information, keep, validation)).numpy()
+    kept = _two_of_each(analysis, information, analysis.keep(keep, validation)).numpy()
     train, classes = analysis.model.train, analysis.model.classes
     n, of = (np.bincount(y, minlength=len(classes)) for y in (train.labels, train.labels[kept]))
     return Summary(
@@ -94,17 +94,6 @@ def _doubts(model: Model) -> dict[str, np.ndarray]:
         return {}
     found = {"contradicted": labels.contradicted(model.loo), "suspicious": labels.suspicious(model, model.loo)}
     return {name: mask.nonzero()[:, 0].cpu().numpy() for name, mask in found.items()}
-
-
-def _kept(analysis: Analysis, information: Information, keep: float, validation: Queries | None) -> Tensor:
-    """Numbers of the samples to keep: those that leave last when information is measured again as samples leave.
-
-    Ranked once, images that stand in for each other would go together: worse than a random half.
-    """
-    place = torch.empty(len(analysis.units), dtype=torch.float64)
-    order = analysis.leaving(validation).cpu()
-    place[order] = torch.arange(len(order), dtype=torch.float64)
-    return replace(information, value=place).keep(keep)
 
 
 def _two_of_each(analysis: Analysis, information: Information, kept: Tensor) -> Tensor:

@@ -48,6 +48,23 @@ class Keep(Protocol):
 
 
 @dataclass(frozen=True)
+class FirstStep:
+    """A step that was made before, from which the iteration goes on.
+
+    Attributes:
+        direction: (k, D) p.
+        residual: (k, D) r before it.
+        rz: (k,) rᵀM⁻¹r before it.
+        gain: (k,) (r·p)²/(p·Ap).
+    """
+
+    direction: Tensor
+    residual: Tensor
+    rz: Tensor
+    gain: Tensor
+
+
+@dataclass(frozen=True)
 class Reached:
     """Where the iteration ended.
 
@@ -84,6 +101,8 @@ def conjugate_gradients(
     progress: Progress = SILENT,
     agree: Callable[[float], float] = float,
     certify: bool = True,
+    first: FirstStep | None = None,
+    arrived: Callable[[], Tensor] | None = None,
 ) -> Reached:
     """Reduce ‖b_j − A x_j‖/size_j, or the error ‖x_j − x*_j‖_A/energy_j, to ``tol`` within ``max_passes``; a right-hand
     side that is there leaves the passes.
@@ -105,6 +124,8 @@ def conjugate_gradients(
         progress: where to report.
         agree: makes many processes that run this side by side take the same number.
         certify: measure residuals that are not true yet before it stops; otherwise the running ones are trusted.
+        first: the step that led to ``x``; None: it is where the iteration begins.
+        arrived: says after every step which right-hand sides (k,) are good enough by another measure; None: by none.
     """
     began, size = time.perf_counter(), torch.where(size > 0, size, 1.0)
     relative = _relative(r, size, agree)
@@ -114,16 +135,20 @@ def conjugate_gradients(
     enough = tol if error is None else 0.0  # a residual at which nothing is left to do
     history = [Step(passes, 0.0, float(relative.max()))]
     p, r_old, rz_old, steps = torch.zeros_like(r), torch.zeros_like(r), torch.ones_like(relative), 0
+    if first is not None:
+        p, r_old, rz_old, steps = first.direction.clone(), first.residual.clone(), first.rz.clone(), 1
+        if error is not None:
+            error.step(torch.arange(len(x), device=x.device), first.rz, first.gain)
     try:
         with progress.stage("solving", total=max_passes, unit="passes") as stage:
             stage.advance(passes, residual=float(relative.max()))
             while len(on := _open(relative, known, near, enough)) and passes < max_passes:
                 z, here, before = precondition(r[on]), r[on], passes
                 rz = _dots(here, z)
-                arrived = on[:0] if error is None else on[_agreed(error.relative(on, rz), agree) <= tol]
-                near[arrived] = known[arrived]
-                due = arrived[~known[arrived]]
-                if len(arrived) == 0:
+                there = on[:0] if error is None else on[_agreed(error.relative(on, rz), agree) <= tol]
+                near[there] = known[there]
+                due = there[~known[there]]
+                if len(there) == 0:
                     beta = ((rz - _dots(r_old[on], z)) / rz_old[on]).clamp_min(0) if steps else torch.zeros_like(rz)
                     p[on] = z + beta[:, None].to(z) * p[on]
                     r_old[on], rz_old[on] = here, rz
@@ -143,6 +168,8 @@ def conjugate_gradients(
                     stage.advance(passes - before, residual=float(relative.max()))
                     if keep:
                         keep(x, passes)
+                if arrived is not None:
+                    near |= arrived().to(near)
     except (KeyboardInterrupt, ProcessLost, OutOfTime):
         if keep:
             keep(x, passes, last=True)

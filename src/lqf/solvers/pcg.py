@@ -124,14 +124,14 @@ class PCG:
             progress=progress,
             agree=problem.inputs.world.agree,
         )
-        delta, head_gap = schur.complete(reached.x[0])
+        delta, head_gap, e = schur.complete(reached.x[0])
         relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
         history = (*reached.history[:-1], replace(reached.history[-1], residual=relative))
         gap = None if reached.energy is None else float(reached.energy[0])
         proof = Certificate.of(
             problem, relative, b_norm, tol=self.output_tol or self.tol, passes=reached.passes, output_gap=gap
         )
-        return Solution(delta, problem.ridge, "pcg", "solved", proof, history)
+        return Solution(delta, problem.ridge, "pcg", "solved", proof, history, e)
 
     def _first(self, schur: SchurComplement, b: Tensor, start: Tensor | None) -> Tensor:
         """The residual to begin with."""

@@ -98,9 +98,9 @@ class SchurComplement:
 
         return in_range(self.fast, compute, tf32=self.tf32)
 
-    def complete(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """δ = (best head, x) for a body x (D,), and the head's part of the negative gradient there, which only rounding
-        leaves.
+    def complete(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """δ = (best head, x) for a body x (D,), the head's part of the negative gradient there, which only rounding
+        leaves, and the residuals (n, C) of all rows.
 
         Where ``x`` is not the body whose `residual` was measured last it takes a pass forward.
         """
@@ -109,8 +109,9 @@ class SchurComplement:
         assert self._measured is not None
         r, mu = self._measured[1], self.problem.ridge.head
         v = head_products.vjp(self.ridge.dual(r, mu), self.features).to(r)
-        e = self.problem.weights[:, None] * (r - head_products.jvp(self.features, v))
-        return torch.cat([v.reshape(-1), x]), (head_products.vjp(e, self.features) - mu * v).reshape(-1)
+        e = r - head_products.jvp(self.features, v)
+        gap = head_products.vjp(self.problem.weights[:, None] * e, self.features) - mu * v
+        return torch.cat([v.reshape(-1), x]), gap.reshape(-1), e
 
     def eliminated(self, y: Tensor) -> Tensor:
         """S⁻¹Q y for y (…, n, C): what is left of outputs once the best head has explained what it can."""

@@ -75,6 +75,7 @@ class Solution:
         ridge: the ridge strengths it was solved for.
         solver: "head", "dense", "pcg", "sgd" or "adam".
         level: "exact" (factorised), "solved" (iterative, see the certificate) or "estimated".
+        residuals: (n, C) of all rows there, where the solver knows them.
     """
 
     delta: Tensor
@@ -83,6 +84,7 @@ class Solution:
     level: Level
     certificate: Certificate
     history: tuple[Step, ...] = field(default=())
+    residuals: Tensor | None = field(default=None, repr=False)
 
 
 def right_hand_side_norm(problem: QuadraticProblem) -> float:

@@ -202,7 +202,7 @@ class BySolves:
         schur = SchurComplement(problem.fast, problem.features, problem.head.ridge, tf32=False)
         solves = Responses(schur, curvature, PROBE_TOL, PROBE_PRODUCTS, progress, REDUCTION)
         averaged = problem.averaged.factorise(problem.ridge)
-        return Leverages(solves, averaged, problem.context.settings.seed)
+        return Leverages(lambda: solves, problem.quadratic, averaged, problem.context.settings.seed)
 
     def _solved(self, problem: TrainingProblem, start: Tensor | None) -> Solution:
         solution = problem.solve(start, tol=problem.context.settings.tol)

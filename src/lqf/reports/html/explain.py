@@ -26,8 +26,13 @@ def explain_sheet(explained: Sequence[Explanation], queries: Samples, train: Sam
     rows = []
     for e in explained:
         own = thumbnail(queries, e.query, _SIDE), [f"{e.predicted} {precise(e.probability)}", e.id]
-        rows.append((f"Pushed towards {e.predicted}", [own, *(_tile(train, p) for p in e.towards)]))
-        rows.append((f"Pushed away from {e.predicted}", [own, *(_tile(train, p) for p in e.away)]))
+        rows.append(
+            (
+                f"Pushed towards {e.explained}, not {e.against} ({precise(e.share)} of the two)",
+                [own, *(_tile(train, p) for p in e.towards)],
+            )
+        )
+        rows.append((f"Pushed away from {e.explained}, towards {e.against}", [own, *(_tile(train, p) for p in e.away)]))
     return png(contact_sheet(rows, _SIDE))
 
 

@@ -184,7 +184,7 @@ def cases() -> str:
     return (
         "Test images with the training images that pushed the prediction to where it is, and those that pushed it "
         "away, the strongest first: the surest mistakes, then the least sure right answers. “Without it” is the "
-        "probability of the predicted class had that training image not been there."
+        "probability of the predicted class, of it and the runner-up, had that training image not been there."
     )
 
 
