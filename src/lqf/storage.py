@@ -20,7 +20,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Model, Stack, TrainingTable
 from lqf.fitting.knowledge import Known, NotKept, StoredKnowledge
 from lqf.fitting.model_card import model_card
+from lqf.fitting.point import Kind, Point
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
 from lqf.utils import naming
@@ -136,6 +137,7 @@ def _write(model: Model, folder: Path) -> None:
         **own,
         "beta": model.beta,
         "train": model.train.source,
+        **({"added": list(model.train.added)} if model.train.added else {}),
         **({} if model.train.shape is None else {"shape": list(model.train.shape)}),
         "loo": None if model.loo is None else {"level": model.loo.level, "note": model.loo.note},
         "tried": list(model.tried),
@@ -152,6 +154,8 @@ def _write_one(model: FittedModel, folder: Path) -> dict[str, Any]:
     tensors = {"head": model.head, "point": model.point, "delta": model.delta}
     if model.loo is not None:
         tensors["loo"] = model.loo.outputs
+    if model.kept_point is not None:
+        tensors |= {"kept_heads": model.kept_point.heads, "kept_fold": model.kept_point.fold}
     reduction = reduction_of(model.backbone)
     if reduction is not None:
         tensors["reduction"] = reduction.cpu()
@@ -221,10 +225,11 @@ def _write_samples(model: Model, path: Path) -> None:
     t = model.train
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["id", "label", "weight", "group", "sha256"])
-        groups = t.groups or [""] * len(t.ids)
-        for row in zip(t.ids, t.labels.tolist(), t.weights.tolist(), groups, t.hashes, strict=True):
-            writer.writerow([row[0], model.classes[row[1]], repr(row[2]), row[3], row[4]])
+        writer.writerow(["id", "label", "weight", "group", "sha256", *(["source"] if t.added else [])])
+        groups, origins = t.groups or [""] * len(t.ids), t.origins.tolist()
+        for i, row in enumerate(zip(t.ids, t.labels.tolist(), t.weights.tolist(), groups, t.hashes, strict=True)):
+            own = [row[0], model.classes[row[1]], repr(row[2]), row[3], row[4]]
+            writer.writerow([*own, *([origins[i]] if t.added else [])])
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -290,7 +295,15 @@ def _assemble(
         tried=_read_tried(path, meta),
         trained_views=meta.get("trained_views"),
         known=_read_knowledge(path, meta),
+        kept_point=_read_point(meta, tensors),
     )
+
+
+def _read_point(meta: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> Point | None:
+    """Of a model whose training set has changed."""
+    if "kept_heads" not in tensors:
+        return None
+    return Point(cast("Kind", meta["report"]["point"]), tensors["kept_heads"], tensors["kept_fold"])
 
 
 def _load_stack(
@@ -354,6 +367,8 @@ def _read_samples(path: Path, classes: tuple[str, ...], meta: Mapping[str, Any])
         tuple(r["sha256"] for r in rows),
         meta["train"],
         tuple(meta["shape"]) if "shape" in meta else None,
+        tuple(meta.get("added", ())),
+        np.array([int(r["source"]) for r in rows], dtype=np.int64) if "added" in meta else None,
     )
 
 

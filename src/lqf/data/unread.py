@@ -13,7 +13,9 @@ import numpy as np
 
 from lqf.data.decode import Unreadable, sha256
 from lqf.data.images import Images, check_skipped, open_images, read_all
-from lqf.data.pixels import PixelImages
+from lqf.data.joined import join_samples
+from lqf.data.parts import preprocess_of
+from lqf.data.pixels import PixelImages, TensorImages
 from lqf.data.preprocess import Preprocess
 from lqf.data.samples import Index, Samples, positions
 from lqf.data.sources import TensorSource
@@ -89,3 +91,12 @@ def _check(samples: Samples, found: Sequence[str], expected: Sequence[str]) -> N
             f"{counted(len(changed), 'image')} of {samples.name} changed since the model was fitted: "
             f"{listed(changed)}; restore them, or fit again"
         )
+
+
+def join_images(first: Images, second: Images) -> Images:
+    """The images of both, one after the other; nothing is read again before it is asked for."""
+    samples, hashes = join_samples(first.samples, second.samples), first.hashes + second.hashes
+    preprocess = preprocess_of(first)
+    if preprocess is None:
+        return TensorImages(samples, hashes)
+    return UnreadImages(samples, preprocess, hashes, (), cores(), None, Pixels(samples, preprocess, SILENT))

@@ -14,6 +14,7 @@ from lqf import storage
 from lqf.data import load_samples
 from lqf.estimator.arithmetic import Arithmetic
 from lqf.estimator.asking import Asking
+from lqf.estimator.changing import Changing
 from lqf.estimator.constraining import Constraining
 from lqf.estimator.exporting import Exporting
 from lqf.estimator.fit import Kept, check_solver, fit_model
@@ -29,7 +30,7 @@ from lqf.settings import Settings, Setup, described
 from lqf.utils.progress import SILENT, Progress
 
 
-class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Exporting, Constraining, Suggesting):
+class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Constraining, Suggesting):
     """Fine-tunes a pretrained network by solving one linear-quadratic problem.
 
     Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted

@@ -15,6 +15,7 @@ from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fast import FastLinearization
 from lqf.fitting.knowledge import Known
+from lqf.fitting.point import Point
 from lqf.fitting.report import FitReport
 from lqf.linear import sweep
 from lqf.linear.inputs import Inputs, average_views
@@ -38,7 +39,9 @@ class TrainingTable:
     """What is kept of the training samples: enough to name them, to open them again, and to recognise changed files.
 
     ``source`` is the folder or manifest as it was given to the fit; None: an array or a data set of the caller's.
-    ``shape`` is that of one image, where images were arrays or tensors: (H, W), (H, W, C) or a tensor's.
+    ``shape`` is that of one image, where images were arrays or tensors: (H, W), (H, W, C) or a tensor's. ``added`` are
+    the sources of samples that came later, and ``origin`` (N,) says which sample is of which: 0 of ``source``, k of
+    ``added[k - 1]``; None: all of ``source``.
     """
 
     ids: tuple[str, ...]
@@ -48,6 +51,29 @@ class TrainingTable:
     hashes: tuple[str, ...]
     source: str | None = None
     shape: tuple[int, ...] | None = None
+    added: tuple[str | None, ...] = ()
+    origin: np.ndarray | None = None
+
+    @property
+    def origins(self) -> np.ndarray:
+        """(N,) the source of every sample."""
+        return np.zeros(len(self.ids), np.int64) if self.origin is None else self.origin
+
+    def select(self, rows: np.ndarray) -> TrainingTable:
+        """Some of the samples, in this order; sources of which none is left are forgotten but for the first."""
+        origins = self.origins[rows]
+        used = [k for k in range(1, len(self.added) + 1) if (origins == k).any()]
+        number = {0: 0, **{k: i for i, k in enumerate(used, 1)}}
+        return replace(
+            self,
+            ids=tuple(self.ids[i] for i in rows),
+            labels=self.labels[rows],
+            weights=self.weights[rows],
+            groups=None if self.groups is None else tuple(self.groups[i] for i in rows),
+            hashes=tuple(self.hashes[i] for i in rows),
+            added=tuple(self.added[k - 1] for k in used),
+            origin=np.array([number[k] for k in origins.tolist()], np.int64) if used else None,
+        )
 
     def __repr__(self) -> str:
         return f"TrainingTable({counted(len(self.ids), 'image')} of {self.source or 'data in memory'})"
@@ -76,6 +102,8 @@ class FittedModel(Shown):
         tried: out-of-sample outputs (N, C) of every model that a climb has tried, by name.
         trained_views: of every training image; None: those of predictions.
         known: what questions about the training images need; None: nothing is known but the model.
+        kept_point: the heads at the linearisation point, where they were made of other samples than those of the
+            training set, which has changed since; None: as a fit to the training set makes them.
     """
 
     backbone: Backbone
@@ -96,6 +124,7 @@ class FittedModel(Shown):
     tried: Mapping[str, Tensor] = field(default_factory=dict)
     trained_views: str | None = None
     known: Known | None = None
+    kept_point: Point | None = None
 
     def __repr__(self) -> str:
         return f"FittedModel({self.headline})"

@@ -51,7 +51,7 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
     if known is not None and fits(known, len(images) * images.n_views):
         return _from(known, encoder, model)
     head = HeadFit.at(encoder, model.report.pooling, model.report.point_ridge)
-    outline = outlined(head, no_point(head.acting.head) if model.head_alone else None)
+    outline = outlined(head, no_point(head.acting.head) if model.head_alone else model.kept_point)
     problem = replace(outline, quadratic=outline.quadratic.with_ridge(model.report.ridge))
     _check_point(model, problem)
     return problem

@@ -54,6 +54,7 @@ class FitReport:
         loo_balanced_error, loo_balanced_standard_error: likewise of leave-one-out.
         constraints: under which it is the optimum, and how well they hold; None: there are none.
         privacy: the guarantee under which it was released; None: there is none.
+        changes: of the training set since the fit, in order: what, how many samples, products, those of the fit.
     """
 
     n: int
@@ -106,6 +107,7 @@ class FitReport:
     loo_balanced_standard_error: float | None = None
     constraints: dict[str, Any] | None = None
     privacy: dict[str, Any] | None = None
+    changes: tuple[dict[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         return f"FitReport({self.headline}; {duration(self.seconds)})"
@@ -142,11 +144,12 @@ class FitReport:
             **{
                 f.name: value
                 for f in fields(self)
-                if (value := getattr(self, f.name)) is not None or f.name not in CHANGES
+                if f.name != "changes" and ((value := getattr(self, f.name)) is not None or f.name not in CHANGES)
             },
             "classes": list(self.classes),
             "choices": list(self.choices),
             "rungs": list(self.rungs),
+            **({"changes": list(self.changes)} if self.changes else {}),
             "ridge": self.ridge.to_dict(),
             "history": [asdict(step) for step in self.history],
             "skipped": [list(s) for s in self.skipped],
@@ -164,6 +167,7 @@ class FitReport:
                 "classes": tuple(own["classes"]),
                 "choices": tuple(own["choices"]),
                 "rungs": tuple(own.get("rungs", ())),
+                "changes": tuple(own.get("changes", ())),
                 "ridge": Ridge.from_dict(own["ridge"]),
                 "history": tuple(Step(**step) for step in own["history"]),
                 "skipped": tuple((name, reason) for name, reason in own["skipped"]),
@@ -198,6 +202,7 @@ LATER = frozenset(
         "loo_balanced_standard_error",
         "constraints",
         "privacy",
+        "changes",
     }
 )
 """Values that came with version 0.2."""

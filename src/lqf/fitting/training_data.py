@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lqf.data import Images, Samples, load_samples, open_known
+from lqf.data.joined import join_samples
 from lqf.errors import LQFError
 from lqf.fitting.fitted_model import FittedModel, TrainingTable
 from lqf.fitting.stack import Model
@@ -36,20 +37,46 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     if fitted.report.not_the_fit:
         raise LQFError(f"{fitted.report.not_the_fit}; ask the model that it was made from")
     table = fitted.train
-    if train is None and table.source is None:
+    parts = [
+        _as_fitted(_load(source, y if source is train else None, fitted, progress), table.select(rows), fitted.classes)
+        for source, rows in _by_source(table, train)
+    ]
+    samples, *others = parts
+    for other in others:
+        samples = join_samples(samples, other)
+    if others:
+        place = {name: i for i, name in enumerate(samples.ids)}
+        samples = samples.select([place[name] for name in table.ids])
+    return open_known(samples, fitted.trained_on, table.hashes, progress=progress)
+
+
+def _by_source(table: TrainingTable, train: Any) -> list[tuple[Any, np.ndarray]]:
+    """Where the samples are, and which are there: ``train`` has those of the fit, and all that were in memory."""
+    places: list[Any] = [table.source, *table.added]
+    if train is not None:
+        places = [train if k == 0 or place is None else place for k, place in enumerate(places)]
+    first = [next(j for j, other in enumerate(places) if _same(place, other)) for place in places]
+    of_sample = np.array(first)[table.origins]
+    return [(_given(places[k]), np.flatnonzero(of_sample == k)) for k in np.unique(of_sample).tolist()]
+
+
+def _same(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, str | Path) and isinstance(b, str | Path) and Path(a) == Path(b))
+
+
+def _given(source: Any) -> Any:
+    if source is None:
         raise LQFError(
             "the model was fitted on data in memory, such as arrays, which it does not keep; "
             f"{naming.either('in Python, ', '')}give them again with train=, e.g. model.audit(train=X)"
         )
-    samples = _as_fitted(_load(train, y, fitted, progress), table, fitted.classes)
-    return open_known(samples, fitted.trained_on, table.hashes, progress=progress)
+    return source
 
 
-def _load(train: Any, y: Any, fitted: Model, progress: Progress) -> Samples:
-    table = fitted.train
-    source = table.source if train is None else train
-    if train is None and not Path(str(source)).expanduser().exists():
-        seen = "" if Path(str(source)).expanduser().is_absolute() else f" (seen from `{Path.cwd()}`)"
+def _load(source: Any, y: Any, fitted: Model, progress: Progress) -> Samples:
+    gone = isinstance(source, str) and not Path(source).expanduser().exists()
+    if gone and source in (fitted.train.source, *fitted.train.added):
+        seen = "" if Path(source).expanduser().is_absolute() else f" (seen from `{Path.cwd()}`)"
         raise LQFError(
             f"the training data are no longer at `{source}`{seen}; say where they are now with "
             f"{naming.either('--train, a folder or a manifest', 'train=')}"

@@ -126,6 +126,24 @@ def columns_of(manifest: Path) -> list[str]:
     return _records(manifest, COLUMNS[:1])[0]
 
 
+def column_of(manifest: Path, name: str) -> dict[str, str] | None:
+    """The cells of one column by the ids of the images, which need not be there any more; None: there is no such
+    column.
+    """
+    root, cells = Path(os.path.normpath(manifest.parent)), dict[str, str]()
+    names, records = _records(manifest, COLUMNS[:1])
+    if name not in names:
+        return None
+    for _, line in records:
+        cell = dict(zip(names, line, strict=False))
+        try:
+            path = _find(root, cell["path"])
+        except _BadLine:
+            path = root / cell["path"]
+        cells[_id(root, path)] = cell.get(name, "")
+    return cells
+
+
 def _records(manifest: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The names of the columns, and every further line that is not blank with its number."""
     try:
@@ -160,13 +178,18 @@ def _row(root: Path, names: list[str], line: int, cells: list[str], labelled: bo
     if not cell["path"] or (labelled and not cell["label"]):
         raise _BadLine(f"no {'label' if cell['path'] else 'path'}")
     path = _find(root, cell["path"])
-    inside = Path(os.path.normpath(path))  # one image has one id, written ./a.jpg or b/../a.jpg
-    inside = inside.relative_to(root) if inside.is_relative_to(root) else inside
-    group = clean(cell.get("group", "")) or clean(inside)
+    name = _id(root, path)
+    group = clean(cell.get("group", "")) or name
     weight = weight_of(cell.get("weight"))
     if weight is None:
         raise _BadLine(f"the weight {cell['weight']} is not a finite number from 0 up")
-    return _Row(line, clean(inside), path, plain_label(cell["label"]) if labelled else "", weight, group)
+    return _Row(line, name, path, plain_label(cell["label"]) if labelled else "", weight, group)
+
+
+def _id(root: Path, path: Path) -> str:
+    """One image has one id, written ./a.jpg or b/../a.jpg."""
+    inside = Path(os.path.normpath(path))
+    return clean(inside.relative_to(root) if inside.is_relative_to(root) else inside)
 
 
 def _find(root: Path, given: str) -> Path:

@@ -1,0 +1,41 @@
+"""Add: the optimum with further samples, at the point and the strengths of the fit; of new classes, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from lqf.changes.extended import with_images
+from lqf.changes.forget import concluded
+from lqf.changes.outcome import Changed
+from lqf.changes.remaining import informed
+from lqf.data import Images, with_views
+from lqf.fitting import Context, FittedModel, TrainingTable
+from lqf.fitting.context import Clock
+from lqf.fitting.reopen import reopen
+
+
+def add(
+    model: FittedModel,
+    table: TrainingTable,
+    old: Callable[[], Images],
+    new: Images,
+    context: Context,
+    name: str = "model",
+) -> Changed:
+    """The model of all samples.
+
+    Args:
+        model: solved, not trained.
+        table: of all samples (`lqf.changes.newcomers.grown`).
+        old: opens the training images so far.
+        new: the others, in any views, with labels by the classes of all.
+        context: device, progress, rows per batch.
+        name: for the outcome.
+    """
+    context = replace(context, clock=Clock())
+    own, classes = with_views(old(), model.trained_on), new.samples.classes
+    problem = reopen(informed(model, lambda: own, context), own, context)
+    grown_problem = with_images(problem, with_views(new, model.trained_on), classes, head_alone=model.head_alone)
+    what = {"what": "added", "samples": len(new), "classes": len(classes) - len(model.classes)}
+    return concluded(model, replace(model, train=table), grown_problem, what, name)

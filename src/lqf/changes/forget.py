@@ -1,0 +1,86 @@
+"""Forget: the optimum without some samples, at the point and the strengths of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from lqf.changes.assemble import assembled
+from lqf.changes.outcome import SOLVED, Changed, Outcome, passes_of_fit
+from lqf.changes.remaining import informed, without
+from lqf.changes.solve import distance, solve
+from lqf.data import Images, with_views
+from lqf.fitting import Context, FittedModel, TrainingProblem
+from lqf.fitting.context import Clock
+from lqf.fitting.reopen import reopen
+
+
+def forget(
+    model: FittedModel,
+    stays: np.ndarray,
+    remaining: Images,
+    context: Context,
+    everything: Callable[[], Images],
+    name: str = "model",
+) -> Changed:
+    """The model of the samples that stay.
+
+    Args:
+        model: solved, not trained.
+        stays: (N,) mask.
+        remaining: the images of the samples that stay, in any views. Those that are forgotten may be gone already.
+        context: device, progress, rows per batch.
+        everything: opens all of the model's training images; called only where it did not keep its features.
+        name: for the outcome.
+    """
+    context = replace(context, clock=Clock())
+    left = without(informed(model, lambda: with_views(everything(), model.trained_on), context), stays)
+    problem = reopen(left, with_views(remaining, model.trained_on), context)
+    return concluded(model, left, problem, {"what": "forgot", "samples": int((~stays).sum())}, name)
+
+
+def concluded(
+    model: FittedModel, left: FittedModel, problem: TrainingProblem, what: dict[str, object], name: str
+) -> Changed:
+    """The changed problem solved, from where the solution was.
+
+    Args:
+        model: as it was.
+        left: with the table of the samples now.
+        problem: theirs.
+        what: for the report.
+        name: for the outcome.
+    """
+    before = passes_of_fit(model)
+    same = problem.data.classes == model.classes
+    problem, solution = solve(problem, model, model.delta if same else None)
+    proof, far = solution.certificate, distance(problem, solution)
+    outcome = Outcome(
+        name,
+        SOLVED,
+        solution.solver,
+        solution.level,
+        far.residual,
+        proof.relative_residual,
+        far.bound,
+        solution.ridge,
+        proof.passes,
+        before,
+        proof.converged,
+    )
+    entry = {**what, "solver": solution.solver, "passes": proof.passes, "passes_of_fit": before}
+    changed = assembled(model, left.train, problem, solution, entry)
+    problem.release()
+    return Changed(changed, outcome, problem, solution)
+
+
+def refitted(changed: Changed, remaining: Images, context: Context) -> FittedModel:
+    """The same problem solved from nothing: features, kernel and solution made again of the images that stay."""
+    model = replace(changed.model, known=None)
+    problem = reopen(model, with_views(remaining, model.trained_on), replace(context, clock=Clock()))
+    problem, solution = solve(problem, model, None)
+    again = assembled(model, model.train, problem, solution, {})
+    problem.release()
+    return again

@@ -1,0 +1,82 @@
+"""What became of one model in a change: solved again, dropped from a stack, or trained again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from lqf.fitting import FittedModel, TrainingProblem
+from lqf.linear.ridge import Ridge
+from lqf.solvers.solution import Solution
+
+Fate = Literal["solved again", "dropped", "trained again"]
+SOLVED: Fate = "solved again"
+DROPPED: Fate = "dropped"
+RETRAINED: Fate = "trained again"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One model after a change.
+
+    Attributes:
+        name: of a stack's member; "model" where there is one.
+        fate: what was done.
+        solver, level: of its solution; None where it was not solved.
+        residual: ‖Hδ − b‖ on the changed training data.
+        relative_residual: ‖Hδ − b‖ / ‖b‖.
+        bound: ‖δ − δ*‖ ≤ residual / min(μ).
+        strengths: μ of head and body.
+        passes: products over the data that the solve took.
+        passes_of_fit: that the fit took before the first change; None where it is not known.
+        converged: whether the tolerance was reached.
+        note: what else is to be said.
+    """
+
+    name: str
+    fate: Fate
+    solver: str | None = None
+    level: str | None = None
+    residual: float | None = None
+    relative_residual: float | None = None
+    bound: float | None = None
+    strengths: Ridge | None = None
+    passes: int | None = None
+    passes_of_fit: int | None = None
+    converged: bool = True
+    note: str = ""
+
+    @property
+    def saved(self) -> int | None:
+        """Products that the fit took and this change did not; None where it is not known."""
+        if self.solver != "pcg" or self.passes is None or self.passes_of_fit is None:
+            return None
+        return self.passes_of_fit - self.passes
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        ridge = None if self.strengths is None else self.strengths.to_dict()
+        return asdict(self) | {"strengths": ridge, "saved": self.saved}
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A model after a change, with the problem that it solves now.
+
+    Attributes:
+        model: it.
+        outcome: what was done.
+        problem: its training problem, for what else is to be measured.
+        solution: of it.
+    """
+
+    model: FittedModel
+    outcome: Outcome
+    problem: TrainingProblem
+    solution: Solution
+
+
+def passes_of_fit(model: FittedModel) -> int | None:
+    """Products of the fit itself, however often the model was changed since; None where it did not use any."""
+    first = model.report.changes[0] if model.report.changes else None
+    return model.report.passes if first is None else first["passes_of_fit"]

@@ -1,0 +1,64 @@
+"""The optimum of a changed problem, by the way in which the model was solved, and how far from it the answer can be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from lqf.fitting import FittedModel, TrainingProblem
+from lqf.fitting.assemble import head_solution
+from lqf.linear import head_products
+from lqf.solvers.planner import Plan, jacobian_bytes
+from lqf.solvers.solution import Solution, norm
+
+
+@dataclass(frozen=True)
+class Distance:
+    """What is measured on the training data of the changed problem.
+
+    Attributes:
+        residual: ‖Hδ − b‖.
+        bound: ‖δ − δ*‖ ≤ residual / min(μ).
+    """
+
+    residual: float
+    bound: float
+
+
+def solve(problem: TrainingProblem, model: FittedModel, start: Tensor | None) -> tuple[TrainingProblem, Solution]:
+    """The problem with its plan, and its solution.
+
+    Args:
+        problem: changed.
+        model: as it was; mini-batches end near an optimum, and conjugate gradients go on from there.
+        start: (D,) the body to begin with, for conjugate gradients; None: zero.
+    """
+    if model.head_alone:
+        problem = replace(problem, plan=_plan("head", 0))
+        with problem.context.timed("head"):
+            return problem, head_solution(problem.head, problem.ridge.head)
+    if model.report.solver == "dense":
+        pairs = problem.quadratic.targets.numel()
+        free = problem.context.free_bytes() - 6 * 8 * pairs**2
+        problem = replace(problem, plan=_plan("dense", jacobian_bytes(problem.quadratic, pairs, free)))
+        return problem, problem.solve()
+    problem = replace(problem, plan=_plan("pcg", 0))
+    return problem, problem.solve(None if start is None else start.to(problem.quadratic.targets))
+
+
+def distance(problem: TrainingProblem, solution: Solution) -> Distance:
+    """From the certificate of a solution."""
+    proof = solution.certificate
+    if not math.isnan(proof.error_bound):
+        return Distance(proof.error_bound * solution.ridge.lowest, proof.error_bound)
+    head, mu = problem.head, solution.ridge.head
+    s = head.weights.double().to(head.features.device)[:, None]
+    b = norm(head_products.vjp(s * head.residual.to(s), head.features))
+    residual = proof.relative_residual * b
+    return Distance(residual, residual / mu)
+
+
+def _plan(solver: str, held: int) -> Plan:
+    return Plan(solver, 0.0, 0, held, f"{solver}, after a change of the training set")
