@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dense import normal_equations
-from fits import FIXED, brute_outputs, classifier, data
+from fits import brute_outputs, classifier, data
 from lqf import LQFClassifier
 from lqf.data import load_samples, open_images
 from lqf.fitting import Context

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import lqf
 from lqf.cli import (
     adapt,
+    add,
     audit,
     backbones,
     combine,
@@ -31,6 +32,7 @@ from lqf.cli import (
     explain,
     export,
     fit,
+    forget,
     predict,
     privatise,
     report,
@@ -77,6 +79,8 @@ COMMANDS: dict[str, Command] = {
     "tune": tune,
     "combine": combine,
     "report": report,
+    "add": add,
+    "forget": forget,
     "export": export,
     "constrain": constrain,
     "privatise": privatise,
@@ -99,6 +103,8 @@ examples:
   lqf predict run new/*.jpg          labels for new images
   lqf audit run                      labels that look wrong, copies
   lqf report run -o report.html      all of it on one page
+  lqf add run more/                  with further images, at once
+  lqf forget run --ids rose/12.jpg   without an image, at once
   lqf demo                           the same on data that comes with it
 
 Every command has --help, and --json for programs.
