@@ -12,7 +12,7 @@ from lqf.changes.members import about
 from lqf.changes.outcome import Outcome
 from lqf.data import Images, Samples
 from lqf.data.labels import class_array, encode
-from lqf.data.sources import FileSource
+from lqf.data.sources import FileSource, TensorSource
 from lqf.data.unread import join_images
 from lqf.errors import LQFError
 from lqf.fitting import Model, TrainingTable
@@ -75,6 +75,11 @@ def placed(model: Model, samples: Samples) -> Samples:
         raise LQFError(f"{samples.name} has no label for {listed(unlabelled)}; training needs one for every image")
     if not len(samples):
         raise LQFError(f"{samples.name} has no image that can be used; nothing was added")
+    if isinstance(samples.source, TensorSource) and samples.source.shape != model.train.shape:
+        raise LQFError(
+            f"{samples.source.name} has images of shape {samples.source.shape}, and the model was fitted on images of "
+            f"shape {model.train.shape}; nothing was added"
+        )
     samples = replace(samples, classes=classes, labels=number[samples.labels])
     return _with_class_weights(model, _with_own_ids(model.train, samples))
 

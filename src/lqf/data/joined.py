@@ -68,8 +68,6 @@ def join_sources(a: Source, b: Source) -> Source:
     if isinstance(a, FileSource) and isinstance(b, FileSource):
         return FileSource(a.name if a.name == b.name else f"{a.name} and {b.name}", (*a.paths, *b.paths))
     if isinstance(a, TensorSource) and isinstance(b, TensorSource):
-        if a.shape != b.shape:
-            raise LQFError(f"{b.name} has images of shape {b.shape}, and the model was fitted on {a.shape}")
         items = [a.items[int(i)] for i in a.rows] + [b.items[int(i)] for i in b.rows]
         return TensorSource(a.name, items, np.arange(len(items)))
     if isinstance(a, TensorSource) or isinstance(b, TensorSource):
