@@ -18,8 +18,8 @@ from lqf.utils.text import counted
 FORMAT, VERSION = "lqf-deletion-certificate", 1
 QUADRATIC = (
     "It certifies the quadratic problem at the point that was kept: the weights are those that solving it without the "
-    "forgotten samples gives, up to the bound. That is not yet a deletion: what is named under depends_on has seen "
-    "them and stays."
+    "forgotten samples gives, up to the bound. That is not yet a deletion: other parts of the model, which are named, "
+    "have seen them and stay."
 )
 DELETED = (
     "Everything was made again from the samples that are left: the model is that of a fit that never saw the others."

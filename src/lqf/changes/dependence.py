@@ -44,7 +44,7 @@ def _of_one(model: FittedModel) -> list[str]:
         STRENGTHS: "auto" in (settings.weight_decay, settings.body_weight_decay),
         POOLING: settings.pooling == "auto",
         CHANNELS: bool(pooling) and report.pooling != "avg",
-        VIEWS: "auto" in (settings.views, settings.predict_views),
+        VIEWS: settings.views == "auto" or (settings.climbs and settings.predict_views == "auto"),
         NETWORK: "moved" in model.backbone.spec,
     }
     return [name for name, holds in auto.items() if holds]

@@ -51,5 +51,5 @@ def about_members(members: list[dict[str, Any]]) -> list[str]:
             text += f"; {counted(m['passes'], 'product')}, {m['saved']} fewer than the fit"
         if not m["converged"]:
             text += "; the tolerance was not reached"
-        lines.append(wrapped(f"{text}; {m['note']}" if m["note"] else text, "  "))
+        lines.append(wrapped(f"{text}; {m['note']}" if m["note"] else text, "    ", first="  "))
     return lines
