@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from torch import Tensor
+
+from lqf.changes.correct import gradient_of
 from lqf.changes.extended import with_images
 from lqf.changes.forget import concluded
 from lqf.changes.outcome import Changed
 from lqf.changes.remaining import informed
 from lqf.data import Images, with_views
-from lqf.fitting import Context, FittedModel, TrainingTable
+from lqf.fitting import Context, FittedModel, TrainingProblem, TrainingTable
 from lqf.fitting.context import Clock
 from lqf.fitting.reopen import reopen
 
@@ -38,4 +41,8 @@ def add(
     problem = reopen(informed(model, lambda: own, context), own, context)
     grown_problem = with_images(problem, with_views(new, model.trained_on), classes, head_alone=model.head_alone)
     what = {"what": "added", "samples": len(new), "classes": len(classes) - len(model.classes)}
-    return concluded(model, replace(model, train=table), grown_problem, what, name)
+
+    def gradient(problem: TrainingProblem) -> Tensor:
+        return gradient_of(problem, model, with_views(new, model.trained_on), None)
+
+    return concluded(model, replace(model, train=table), grown_problem, what, name, gradient)

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from lqf.changes.assemble import assembled
+from lqf.changes.correct import gradient_of
 from lqf.changes.outcome import SOLVED, Changed, Outcome, passes_of_fit
 from lqf.changes.remaining import informed, without
 from lqf.changes.solve import distance, solve
 from lqf.data import Images, with_views
 from lqf.fitting import Context, FittedModel, TrainingProblem
 from lqf.fitting.context import Clock
+from lqf.fitting.knowledge import Knowledge
 from lqf.fitting.reopen import reopen
 
 
@@ -23,6 +27,7 @@ def forget(
     remaining: Images,
     context: Context,
     everything: Callable[[], Images],
+    gone: Callable[[], Images | None],
     name: str = "model",
 ) -> Changed:
     """The model of the samples that stay.
@@ -33,16 +38,40 @@ def forget(
         remaining: the images of the samples that stay, in any views. Those that are forgotten may be gone already.
         context: device, progress, rows per batch.
         everything: opens all of the model's training images; called only where it did not keep its features.
+        gone: opens those that are forgotten, where they still exist; conjugate gradients then take a product less.
         name: for the outcome.
     """
     context = replace(context, clock=Clock())
-    left = without(informed(model, lambda: with_views(everything(), model.trained_on), context), stays)
+    known = informed(model, lambda: with_views(everything(), model.trained_on), context)
+    left = without(known, stays)
     problem = reopen(left, with_views(remaining, model.trained_on), context)
-    return concluded(model, left, problem, {"what": "forgot", "samples": int((~stays).sum())}, name)
+
+    def gradient(problem: TrainingProblem) -> Tensor | None:
+        images = gone()
+        if images is None:
+            return None
+        rows = torch.from_numpy(~stays).repeat_interleave(model.trained_on.n_views)
+        fold = _fold_of(known)
+        return -gradient_of(problem, model, with_views(images, model.trained_on), fold[rows])
+
+    return concluded(model, left, problem, {"what": "forgot", "samples": int((~stays).sum())}, name, gradient)
+
+
+def _fold_of(model: FittedModel) -> Tensor:
+    """(n,) the head of every training row, of a model that was `informed`."""
+    if isinstance(model.known, Knowledge):
+        return model.known.tensors["fold"]
+    assert model.kept_point is not None
+    return model.kept_point.fold
 
 
 def concluded(
-    model: FittedModel, left: FittedModel, problem: TrainingProblem, what: dict[str, object], name: str
+    model: FittedModel,
+    left: FittedModel,
+    problem: TrainingProblem,
+    what: dict[str, object],
+    name: str,
+    gradient: Callable[[TrainingProblem], Tensor | None],
 ) -> Changed:
     """The changed problem solved, from where the solution was.
 
@@ -52,10 +81,11 @@ def concluded(
         problem: theirs.
         what: for the report.
         name: for the outcome.
+        gradient: what the change adds to the body's negative gradient, where it can be known.
     """
     before = passes_of_fit(model)
     same = problem.data.classes == model.classes
-    problem, solution = solve(problem, model, model.delta if same else None)
+    problem, solution = solve(problem, model, model.delta if same else None, gradient)
     proof, far = solution.certificate, distance(problem, solution)
     outcome = Outcome(
         name,

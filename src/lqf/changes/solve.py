@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from lqf.changes.correct import corrected
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.assemble import head_solution
 from lqf.linear import head_products
@@ -27,13 +29,19 @@ class Distance:
     bound: float
 
 
-def solve(problem: TrainingProblem, model: FittedModel, start: Tensor | None) -> tuple[TrainingProblem, Solution]:
+def solve(
+    problem: TrainingProblem,
+    model: FittedModel,
+    start: Tensor | None,
+    gradient: Callable[[TrainingProblem], Tensor | None] = lambda _: None,
+) -> tuple[TrainingProblem, Solution]:
     """The problem with its plan, and its solution.
 
     Args:
         problem: changed.
         model: as it was; mini-batches end near an optimum, and conjugate gradients go on from there.
         start: (D,) the body to begin with, for conjugate gradients; None: zero.
+        gradient: what the change adds to the body's negative gradient there, where it can be known.
     """
     if model.head_alone:
         problem = replace(problem, plan=_plan("head", 0))
@@ -45,7 +53,10 @@ def solve(problem: TrainingProblem, model: FittedModel, start: Tensor | None) ->
         problem = replace(problem, plan=_plan("dense", jacobian_bytes(problem.quadratic, pairs, free)))
         return problem, problem.solve()
     problem = replace(problem, plan=_plan("pcg", 0))
-    return problem, problem.solve(None if start is None else start.to(problem.quadratic.targets))
+    if start is None:
+        return problem, problem.solve()
+    with problem.context.timed("solve"):
+        return problem, corrected(problem, start, gradient(problem))
 
 
 def distance(problem: TrainingProblem, solution: Solution) -> Distance:

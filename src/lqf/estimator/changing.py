@@ -160,8 +160,15 @@ class Changing(Predictor):
         def everything() -> Images:
             return self._training(model, train, progress)
 
+        def leaving() -> Images | None:
+            try:
+                return self._remaining(model, ~gone, train, progress)
+            except LQFError:
+                progress.say("the forgotten images are not there any more; without them it takes a product more")
+                return None
+
         def change(member: FittedModel, name: str) -> Changed:
-            return forget(member, ~gone, remaining, context, everything, name)
+            return forget(member, ~gone, remaining, context, everything, leaving, name)
 
         now = Now(lambda: remaining, table, np.flatnonzero(~gone))
         return change_model(model, change, now, context, retrain=retrain)
@@ -178,7 +185,7 @@ class Changing(Predictor):
         return After(replace(again, train=train), (Outcome("model", RETRAINED, note="fitted again"),), (None,))
 
     def _remaining(self, model: Model, gone: np.ndarray, train: Any, progress: Progress) -> Images:
-        """The images that stay; the others need not be there any more."""
+        """The images of samples that are not in a mask; the others need not be there any more."""
         stays = np.flatnonzero(~gone)
         if train is None and self._has_opened(model):
             assert self._opened is not None

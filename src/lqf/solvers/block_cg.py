@@ -94,6 +94,7 @@ def conjugate_gradients(
     max_passes: int,
     energy: Tensor | None = None,
     least: int = 1,
+    prior: float | None = None,
     passes: int = 0,
     refresh: int = 20,
     is_true: bool = True,
@@ -117,6 +118,7 @@ def conjugate_gradients(
         max_passes: products and true residuals, at most.
         energy: (k,) what the error in the energy norm (`lqf.solvers.energy`) is relative to; None: residuals decide.
         least: steps from which on that error is estimated.
+        prior: the ratio of that error to rᵀM⁻¹r, squared, where it is known before the first step.
         passes: that were made before.
         refresh: steps after which true residuals replace the running ones.
         is_true: whether ``r`` was measured exactly; what is returned is, except without ``certify``.
@@ -130,7 +132,7 @@ def conjugate_gradients(
     began, size = time.perf_counter(), torch.where(size > 0, size, 1.0)
     relative = _relative(r, size, agree)
     known = torch.full_like(relative, is_true or not certify, dtype=torch.bool)  # whose residual is the true one
-    error = None if energy is None else EnergyError(energy.to(size), least)
+    error = None if energy is None else EnergyError(energy.to(size), least, prior)
     near = torch.zeros_like(known)  # whose error is small enough
     enough = tol if error is None else 0.0  # a residual at which nothing is left to do
     history = [Step(passes, 0.0, float(relative.max()))]

@@ -20,11 +20,12 @@ from torch import Tensor
 class EnergyError:
     """Estimates ‖x − x*‖_A, relative to ``unit`` (k,), for k right-hand sides, from the step number ``least`` on.
 
-    Without a preconditioner the first steps say nothing about the directions that are still to come.
+    Without a preconditioner the first steps say nothing about the directions that are still to come. ``prior`` is a
+    ratio that is known before the first step; the estimate is then never less than it makes it.
     """
 
-    def __init__(self, unit: Tensor, least: int = 1):
-        self.unit, self.least = torch.where(unit > 0, unit, 1.0), least
+    def __init__(self, unit: Tensor, least: int = 1, prior: float | None = None):
+        self.unit, self.least, self.prior = torch.where(unit > 0, unit, 1.0), least, prior
         self._rz: list[Tensor] = []
         self._gain: list[Tensor] = []
 
@@ -39,9 +40,11 @@ class EnergyError:
         """Of the right-hand sides ``on``, from rᵀM⁻¹r of their residuals now; infinite before the first steps, except
         where nothing is left.
         """
-        if len(self._rz) < self.least:
+        if len(self._rz) < self.least and self.prior is None:
             return torch.where(rz > 0, torch.inf, torch.zeros_like(rz))
-        gained = torch.stack(self._gain).flip(0).cumsum(0).flip(0)[:, on]  # by all steps from each on
-        ratio = (gained / torch.stack(self._rz)[:, on]).amax(0)
+        ratio = torch.full_like(rz, self.prior or 0.0)
+        if self._rz:
+            gained = torch.stack(self._gain).flip(0).cumsum(0).flip(0)[:, on]  # by all steps from each on
+            ratio = torch.maximum(ratio, (gained / torch.stack(self._rz)[:, on]).amax(0).to(ratio))
         known = torch.where(ratio > 0, (ratio * rz).clamp_min(0).sqrt() / self.unit[on], torch.inf)
         return torch.where(rz > 0, known, 0.0)
