@@ -81,9 +81,8 @@ def _rows(args: argparse.Namespace, device: torch.device) -> tuple[list[dict[str
     given = {name: getattr(args, name) for name in NAMES}
     estimator = LQFClassifier(**given, solver="pcg", pooling="avg", views="none", loo="none", verbose=0)
     train = args.data / "train"
-    every = open_images(
-        load_samples(train, limit_per_class=args.limit_per_class, seed=args.seed), _preprocess(estimator, train)
-    )
+    samples = load_samples(train, limit_per_class=args.limit_per_class, seed=args.seed)
+    every = open_images(samples, _preprocess(estimator))
     order = torch.randperm(len(every), generator=torch.Generator().manual_seed(args.seed)).tolist()
     new = sorted(order[: round(MORE * len(every) / (1 + MORE))])
     old = sorted(set(range(len(every))) - set(new))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from lqf.changes.correct import gradient_of
+from lqf.changes.correct import beside_the_head, gradient_of
 from lqf.changes.extended import with_images
 from lqf.changes.forget import concluded
 from lqf.changes.outcome import Changed
@@ -43,6 +43,8 @@ def add(
     what = {"what": "added", "samples": len(new), "classes": len(classes) - len(model.classes)}
 
     def gradient(problem: TrainingProblem) -> Tensor:
-        return gradient_of(problem, model, with_views(new, model.trained_on), None)
+        rows = len(problem.quadratic.targets) - len(new) * model.trained_on.n_views
+        left = beside_the_head(problem, rows)
+        return gradient_of(problem, model, with_views(new, model.trained_on), None, left)
 
     return concluded(model, replace(model, train=table), grown_problem, what, name, gradient)

@@ -12,6 +12,8 @@ that is carried on is the true one up to rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -67,7 +69,13 @@ def corrected(problem: TrainingProblem, start: Tensor, gradient: Tensor | None) 
     return Solution(delta, quadratic.ridge, "pcg", "solved", proof, reached.history)
 
 
-def gradient_of(problem: TrainingProblem, model: FittedModel, images: Images, fold: Tensor | None) -> Tensor:
+def gradient_of(
+    problem: TrainingProblem,
+    model: FittedModel,
+    images: Images,
+    fold: Tensor | None,
+    left: Callable[[Tensor, Tensor], Tensor] | None = None,
+) -> Tensor:
     """(D,) Σ s J_bodyᵀe of some samples at the solution of a model.
 
     Args:
@@ -75,6 +83,7 @@ def gradient_of(problem: TrainingProblem, model: FittedModel, images: Images, fo
         model: its solution.
         images: of the samples, in the views of the training.
         fold: (rows,) the head of every row; None: the mean of all.
+        left: rows and their e -> what is to count of it; default: all.
     """
     linear, like = problem.model, problem.quadratic.targets
     inputs = problem.encoder.inputs.showing(images, model.trained_on)
@@ -91,5 +100,20 @@ def gradient_of(problem: TrainingProblem, model: FittedModel, images: Images, fo
             own = None if fold is None else fold.to(like.device)[rows]
             z, jd = linear.jvp(x, delta, own)
             e = targets[rows] - linear.base(z, own) - jd
-            out += linear.body_vjp(x, weights[rows, None] * e, own)
+            out += linear.body_vjp(x, weights[rows, None] * (e if left is None else left(rows, e)), own)
     return out
+
+
+def beside_the_head(problem: TrainingProblem, first: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """What is left of residuals of the rows from ``first`` on once the best head has explained what it can of them.
+
+    The others' residuals then change, too, by little each; that needs a pass, and is left to the iteration.
+    """
+    head, mu = problem.head.at(problem.ridge.head), problem.ridge.head
+
+    def left(rows: Tensor, e: Tensor) -> Tensor:
+        every = problem.quadratic.targets.new_zeros(problem.quadratic.targets.shape, dtype=torch.float64)
+        every[first + rows] = e.double()
+        return head.residual(every, mu)[first + rows].to(e)
+
+    return left
