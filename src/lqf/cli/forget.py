@@ -18,7 +18,7 @@ SUMMARY = "make a model forget training images, without fitting again"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """RUN --ids ID… | --group G | --where COLUMN=VALUE [-o OUT]."""
-    parser.usage = "lqf forget RUN --ids ID… | --group G | --where COLUMN=VALUE [-o OUT] [options]"
+    parser.usage = "lqf forget RUN --ids ID… | --group G | --where COLUMN=VALUE [options]"
     options.add_run(parser)
     options.add_train(parser)
     parser.add_argument("--ids", nargs="+", metavar="ID", help="training images, as samples.csv in RUN names them")
