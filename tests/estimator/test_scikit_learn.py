@@ -48,6 +48,7 @@ WHOLE = "a table of whole numbers, of text or of nested lists is no picture and 
 COLUMNS = "images have no columns that could be counted: how many numbers there are is the network's business"
 WORDS = "it is refused, in a sentence of ours instead of scikit-learn's"
 DOES_NOT_APPLY = {
+    "check_fit_score_takes_y": "a fit does not keep its arrays: partial_fit after it wants them again, as train=",
     "check_estimators_overwrite_params": "joblib's hash of a network changes when the network is copied",
     "check_n_features_in_after_fitting": COLUMNS,
     "check_n_features_in": COLUMNS,

@@ -44,13 +44,17 @@ class Addition:
         return sum(known) if known else None
 
     @property
+    def about_point(self) -> str:
+        """What new classes did to the linearisation point, where there is one; else empty."""
+        linear = any(m.solver not in (None, "head") for m in self.members)
+        return ", for which the linearisation point was made again at the same strengths" if linear else ""
+
+    @property
     def sentence(self) -> str:
         """One line."""
         parts = [f"{counted(self.added, 'image')} added to {counted(self.n - self.added, 'image')}"]
         if self.classes:
-            parts.append(
-                f"new: {listed(self.classes)}, for which the linearisation point was made again at the same strengths"
-            )
+            parts.append(f"new: {listed(self.classes)}{self.about_point}")
         if self.saved is not None:
             passes = sum(m.passes or 0 for m in self.members)
             parts.append(f"{counted(passes, 'product')}, {self.saved} fewer than the fit took")
@@ -63,6 +67,7 @@ class Addition:
         """JSON values."""
         members = [m.to_dict() for m in self.members]
         own = {"added": self.added, "n": self.n, "new_classes": list(self.classes), "members": members}
+        own |= {"point": "made again" if self.classes and self.about_point else "kept"}
         return {**own, "saved_products": self.saved, "seconds": self.seconds}
 
 

@@ -1,4 +1,4 @@
-"""What became of one model in a change: solved again, dropped from a stack, or trained again."""
+"""What became of one model in a change: solved again, dropped from a stack, trained again, or fitted again."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from lqf.fitting import FittedModel, TrainingProblem
 from lqf.linear.ridge import Ridge
 from lqf.solvers.solution import Solution
 
-Fate = Literal["solved again", "dropped", "trained again"]
+Fate = Literal["solved again", "dropped", "trained again", "fitted again"]
 SOLVED: Fate = "solved again"
 DROPPED: Fate = "dropped"
 RETRAINED: Fate = "trained again"
+REFITTED: Fate = "fitted again"
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def show(result: dict[str, Any]) -> str:
     lines = [wrapped(f"{counted(result['added'], 'image')} added; `{result['output']}` is now the optimum of {n:,}.")]
     if result["new_classes"]:
         what = "a new class" if len(result["new_classes"]) == 1 else "new classes"
-        again = "the linearisation point was made again, at the same strengths"
-        lines.append(wrapped(f"{listed(result['new_classes'])}: {what}, for which {again}."))
+        again = ", for which the linearisation point was made again, at the same strengths"
+        point = again if result["point"] == "made again" else ""
+        lines.append(wrapped(f"{listed(result['new_classes'])}: {what}{point}."))
     lines += about_members(result["members"])
     return "\n".join([*lines, "", duration(result["seconds"])])

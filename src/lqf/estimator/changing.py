@@ -15,7 +15,7 @@ from lqf.changes.dependence import depends_on
 from lqf.changes.forget import forget
 from lqf.changes.members import After, Now, change_model, check_trained
 from lqf.changes.newcomers import Addition, check_new, everyone, grown, placed
-from lqf.changes.outcome import RETRAINED, Changed, Outcome
+from lqf.changes.outcome import REFITTED, Changed, Outcome
 from lqf.changes.samples import chosen
 from lqf.changes.verify import difference_to_refit
 from lqf.data import Images, load_samples, open_images, select_images
@@ -182,7 +182,7 @@ class Changing(Predictor):
         again = fit_model(samples, model.setup, context, Kept(None, False, None, None, model.train.source))
         known = model.train.select(np.array([place[name] for name in again.train.ids]))
         train = replace(again.train, added=known.added, origin=known.origin, shape=known.shape)
-        return After(replace(again, train=train), (Outcome("model", RETRAINED, note="fitted again"),), (None,))
+        return After(replace(again, train=train), (Outcome("model", REFITTED),), (None,))
 
     def _remaining(self, model: Model, gone: np.ndarray, train: Any, progress: Progress) -> Images:
         """The images of samples that are not in a mask; the others need not be there any more."""
