@@ -148,6 +148,12 @@ def test_what_cannot_be_forgotten_is_said_and_changes_nothing(name: str, folder:
     assert model.fitted_ is before
 
 
+def test_a_sum_of_models_has_no_samples_to_forget(folder: Path) -> None:
+    model = fitted(folder / "train", solver="head")
+    with pytest.raises(LQFError, match="change the model that it was made from"):
+        (0.5 * model).forget(["blue/0.png"])
+
+
 def test_by_a_column_of_the_manifest_and_by_group(folder: Path) -> None:
     rows = [
         f"{p.relative_to(folder)},{p.parent.name},{p.stem},site{int(p.stem) % 2}"

@@ -26,8 +26,8 @@ from lqf.solvers.pcg import COHERENCE, body_preconditioner, trusted_from
 from lqf.solvers.solution import Certificate, Solution, norm
 
 RATIO = 1.0
-"""‖x − x*‖²_A / rᵀM⁻¹r before a step has measured it. M is a `COHERENCE`-th of the curvature K-FAC expects, so that a
-third is what there is where K-FAC is right (0.35 with EfficientNet-Lite0 on Flowers)."""
+"""‖x − x*‖²_A / rᵀM⁻¹r before a step has measured it. M is a `COHERENCE`-th of the curvature that K-FAC expects: a third
+is what there is where K-FAC is right. With EfficientNet-Lite0 fits ended at 0.35 on Flowers and at 0.95 on hand signs."""
 
 
 def corrected(problem: TrainingProblem, start: Tensor, gradient: Tensor | None) -> Solution:

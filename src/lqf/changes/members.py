@@ -25,6 +25,7 @@ from lqf.fitting import Context, FittedModel, Model, Stack, TrainingSet, Trainin
 from lqf.fitting.assemble import assemble_finetuned
 from lqf.fitting.context import Clock
 from lqf.fitting.finetuned import finetuned
+from lqf.fitting.fitted_model import SUM
 from lqf.fitting.report import out_of_sample
 from lqf.fitting.rungs.finetuned import LOWER
 from lqf.fitting.stack import answering
@@ -68,7 +69,14 @@ class Now:
 
 
 def check_trained(model: Model, retrain: bool) -> None:
-    """LQFError where a network was trained and nothing else is left, or where there is none to train again."""
+    """LQFError where a model solves no problem of samples that could come or go.
+
+    A network was trained and nothing else is left; or there is none to train again; or the model was made from another.
+    """
+    is_sum = model.report.solver == SUM
+    why = "a sum of models is the optimum of no training set" if is_sum else model.report.not_the_fit
+    if why:
+        raise LQFError(f"{why}; change the model that it was made from")
     members = model.members if isinstance(model, Stack) else (model,)
     trained = [m for m in members if not m.solved]
     again = naming.given("retrain")
