@@ -42,13 +42,13 @@ class Ledger:
         self.y = dict(zip(map(str, range(N)), Y[:N].tolist(), strict=True))
 
     def forget(self, ids: list[str]) -> None:
-        self.model.forget(ids, train=None if self.model._opened is not None else X[:N])
+        self.model.forget(ids, train=None if self.model._kept_images is not None else X[:N])
         for name in ids:
             del self.fold[name], self.x[name], self.y[name]
 
     def add(self, x: np.ndarray, y: np.ndarray) -> None:
         before = set(self.model.fitted_.train.ids)
-        self.model.add(x, y, train=None if self.model._opened is not None else X[:N])
+        self.model.add(x, y, train=None if self.model._kept_images is not None else X[:N])
         new = [name for name in self.model.fitted_.train.ids if name not in before]
         for name, pixels, label in zip(new, x, y.tolist(), strict=True):
             self.fold[name], self.x[name], self.y[name] = -1, pixels, label

@@ -64,7 +64,7 @@ class Changing(Predictor):
         images = self._new_images(model, X, y, sample_weight, groups, progress)
         source = str(X) if isinstance(X, str) or hasattr(X, "__fspath__") else None
         table = grown(model.train, model.classes, images, source)
-        old = self._training(model, train, progress)
+        old = self._all_images(model, train, progress)
         context = self._context(model, progress)
         kept = np.concatenate([np.arange(len(old)), np.full(len(images), -1)])
         now = Now(lambda: everyone(old, images), table, kept)
@@ -74,7 +74,7 @@ class Changing(Predictor):
 
         after = change_model(model, change, now, context, retrain=retrain)
         self._adopt(after.model)
-        self._opened = everyone(old, images) if _in_memory(table) else None
+        self._kept_images = everyone(old, images) if _in_memory(table) else None
         more = tuple(name for name in after.model.classes if name not in model.classes)
         seconds = time.perf_counter() - began
         addition = Addition(len(images), len(table.ids), more, after.outcomes, seconds)
@@ -86,7 +86,7 @@ class Changing(Predictor):
         if not hasattr(self, "fitted_"):
             self.fit(X, y, sample_weight)  # type: ignore[attr-defined]
             fitted = self._model()
-            self._opened = open_training(fitted, X, None, self._shown(None)) if _in_memory(fitted.train) else None
+            self._kept_images = open_training(fitted, X, None, self._shown(None)) if _in_memory(fitted.train) else None
             return self
         self.add(X, y, sample_weight, **options)
         return self
@@ -142,13 +142,13 @@ class Changing(Predictor):
             time.perf_counter() - began,
         )
         self._adopt(after.model)
-        self._opened = remaining if _in_memory(after.model.train) else None
+        self._kept_images = remaining if _in_memory(after.model.train) else None
         progress.note(certificate.sentence)
         return certificate
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    _opened: Images | None = None
+    _kept_images: Images | None = None
     """Training images in memory, for the next change; a folder is opened again."""
 
     def _forgotten(
@@ -158,7 +158,7 @@ class Changing(Predictor):
         table = model.train.select(np.flatnonzero(~gone))
 
         def everything() -> Images:
-            return self._training(model, train, progress)
+            return self._all_images(model, train, progress)
 
         def leaving() -> Images | None:
             try:
@@ -187,20 +187,20 @@ class Changing(Predictor):
     def _remaining(self, model: Model, gone: np.ndarray, train: Any, progress: Progress) -> Images:
         """The images of samples that are not in a mask; the others need not be there any more."""
         stays = np.flatnonzero(~gone)
-        if train is None and self._has_opened(model):
-            assert self._opened is not None
-            return select_images(self._opened, stays)
+        if train is None and self._has_images(model):
+            assert self._kept_images is not None
+            return select_images(self._kept_images, stays)
         return open_training(replace(model, train=model.train.select(stays)), train, None, progress)
 
-    def _training(self, model: Model, train: Any, progress: Progress) -> Images:
+    def _all_images(self, model: Model, train: Any, progress: Progress) -> Images:
         """All training images so far."""
-        if train is None and self._has_opened(model):
-            assert self._opened is not None
-            return self._opened
+        if train is None and self._has_images(model):
+            assert self._kept_images is not None
+            return self._kept_images
         return open_training(model, train, None, progress)
 
-    def _has_opened(self, model: Model) -> bool:
-        return self._opened is not None and self._opened.hashes == model.train.hashes
+    def _has_images(self, model: Model) -> bool:
+        return self._kept_images is not None and self._kept_images.hashes == model.train.hashes
 
     def _new_images(self, model: Model, X: Any, y: Any, weights: Any, groups: Any, progress: Progress) -> Images:
         setup, options = model.setup, dict[str, Any](tensors=self.tensors, progress=progress)
