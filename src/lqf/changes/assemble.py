@@ -60,7 +60,7 @@ def assembled(
         loo=loo,
         report=_report(model, problem, solution, loo, what),
         tried={},
-        known=of_head(problem.head_fit) if model.head_alone else of_problem(problem),
+        known=of_head(problem.head_fit) if model.head_alone else of_problem(problem, solution),
         kept_point=None if model.head_alone else kept,
     )
 

@@ -62,11 +62,11 @@ def corrected(problem: TrainingProblem, start: Tensor, gradient: Tensor | None) 
         certify=False,
         progress=problem.context.progress,
     )
-    delta, head_gap = schur.complete(reached.x[0])
+    delta, head_gap, e = schur.complete(reached.x[0])
     relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
     gap = None if reached.energy is None else float(reached.energy[0])
     proof = Certificate.of(quadratic, relative, b_norm, tol=settings.tol, passes=reached.passes, output_gap=gap)
-    return Solution(delta, quadratic.ridge, "pcg", "solved", proof, reached.history)
+    return Solution(delta, quadratic.ridge, "pcg", "solved", proof, reached.history, e)
 
 
 def gradient_of(
