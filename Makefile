@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev-installed
 CODE := $(wildcard src tests benchmarks)
 BENCHMARKS := $(sort $(wildcard benchmarks/*.py))
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench docs clean
 
 demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of results
 	$(BIN)/lqf demo --overwrite
@@ -32,6 +32,10 @@ bench: $(DEV)  ## the small run of every benchmark; with arguments, `python benc
 	@failed=; for script in $(BENCHMARKS); do \
 		echo "== $$script"; $(BIN)/python $$script || failed="$$failed $$script"; \
 	done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+docs: $(DEV)  ## the documentation as a site, in build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going docs build/docs
+	@echo "Open build/docs/index.html"
 
 clean:  ## remove the environment and everything that was built
 	rm -rf $(VENV) build dist benchmarks/small .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,57 @@
+"""The documentation builds without a warning, its links lead somewhere, and the notebook runs from top to bottom."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from fits import photos
+from processes import python
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    for package in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(package)
+    done = python(
+        "-m",
+        "sphinx",
+        "-q",
+        "-W",
+        "--keep-going",
+        "-d",
+        str(tmp_path / "trees"),
+        str(ROOT / "docs"),
+        str(tmp_path / "site"),
+    )
+    assert done.returncode == 0, done.stderr
+    api = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    for name in ("predict_proba", "leave_one_out", "explain", "as_module"):
+        assert f'id="lqf.LQFClassifier.{name}"' in api
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (ROOT / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    photos(tmp_path / "train", 5)
+    photos(tmp_path / "test", 2, seed=1)
+    settings = ["backbone=mobilenet_v2", "weights=random", "size=32", "solver=head", "device=cpu", "verbose=0"]
+    monkeypatch.setattr(sys, "argv", ["first_steps.py", str(tmp_path), *settings])
+    names = runpy.run_path(str(ROOT / "docs" / "first_steps.py"))
+    assert len(names["images"]) == 3
+    assert names["why"].to_frame().shape[0] > 0
+
+
+def test_the_notebook_is_one() -> None:
+    jupytext = pytest.importorskip("jupytext")
+    cells = jupytext.read(ROOT / "docs" / "first_steps.py")["cells"]
+    assert [c["cell_type"] for c in cells[:2]] == ["markdown", "code"]
