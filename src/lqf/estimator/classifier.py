@@ -72,8 +72,8 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
         """Fit the best model that effort and time allow, or the one that the settings name.
 
         Args:
-            X: a folder ``CLASS/*.jpg``, a CSV manifest, a data frame with the columns path and label, a map-style data set,
-                images as one array or tensor along the first axis, or a list of paths or pictures; see
+            X: a folder ``CLASS/*.jpg``, a CSV manifest, a data frame with the columns path and label, a map-style data
+                set, images as one array or tensor along the first axis, or a list of paths or pictures; see
                 `lqf.data.load_samples`.
             y: labels, where X has none.
             sample_weight: (N,) weights of the samples.
