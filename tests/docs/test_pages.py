@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from fits import photos
+from lqf.cli.app import COMMANDS, installed_commands, make_parser
 from processes import python
 
 ROOT = Path(__file__).parents[2]
@@ -55,3 +57,22 @@ def test_the_notebook_is_one() -> None:
     jupytext = pytest.importorskip("jupytext")
     cells = jupytext.read(ROOT / "docs" / "first_steps.py")["cells"]
     assert [c["cell_type"] for c in cells[:2]] == ["markdown", "code"]
+
+
+def commands(page: Path) -> list[str]:
+    """What is typed on a page: lines of code blocks that begin with `lqf`, without what is said about them."""
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("lqf ") and "…" not in line]
+
+
+PAGES = ["README.md", "docs/commands.md", "docs/how-to.md", "docs/tutorial.md", "docs/exporting.md", "docs/tuning.md"]
+PAGES += ["docs/changing.md", "docs/constraints.md", "docs/privacy.md", "docs/uncertainty.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_typed_can_be_typed(page: str) -> None:
+    parser, typed = make_parser({**COMMANDS, **installed_commands()}), commands(ROOT / page)
+    for line in typed:
+        parser.parse_args(shlex.split(line, comments=True)[1:])
+    assert typed or page == "README.md"
