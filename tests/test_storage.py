@@ -27,6 +27,7 @@ from lqf.fitting.assemble import assemble, assemble_head
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.pose import pose
 from lqf.settings import Settings
+from lqf.utils import files
 from token_networks import SIDE, VIT, images, timm_model, transformer
 
 X, Y = data(15)
@@ -306,12 +307,13 @@ def test_a_move_that_fails_puts_the_old_model_back(
     plain = os.rename
 
     def rename(source: Path, target: Path) -> None:
-        if Path(target) == run and Path(source).name != "model":
+        if Path(target) == run and Path(source).name != "old":
             raise OSError("the disk is gone")
         plain(source, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", rename)
+        patch.setattr(files, "exchange", lambda *_: False)
         with pytest.raises(OSError, match="the disk is gone"):
             model.save(run, overwrite=True)
     assert [p.name for p in run.parent.iterdir()] == ["run"]

@@ -44,6 +44,7 @@ from lqf.settings import Settings, Setup
 from lqf.utils import naming
 from lqf.utils.files import atomic_folder, has_format
 from lqf.utils.json_values import dump_json, json_values
+from lqf.utils.rooms import recover
 
 T = TypeVar("T")
 FORMAT = "lqf-model"
@@ -82,6 +83,7 @@ def _to_load(path: str | Path) -> str:
 
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something, before any work is done."""
+    recover(path)
     if not path.exists():
         return
     if not overwrite:
@@ -107,6 +109,8 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
 
 def _load(path: Path, backbone: nn.Module | None, weights: str | Path | None, whole: Path) -> Model:
     """The model in ``path``, which is the folder ``whole`` itself or a member's inside it."""
+    if not path.exists():
+        recover(path)
     meta = _read_json(path)
     for name, digest in meta["files"].items():
         if not (path / name).is_file() or _sha256(path / name) != digest:

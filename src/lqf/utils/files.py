@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
-import tempfile
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,22 +13,22 @@ from typing import Any
 
 from lqf.errors import LQFError
 from lqf.utils import naming
+from lqf.utils.exchange import exchange
+from lqf.utils.rooms import NEW, OLD, recover, room
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A name beside ``path``; what is written there takes its place when the block ends well, and goes when it does
-    not.
+    """A name in a hidden folder beside ``path``; what is written there takes its place when the block ends well, and
+    goes when it does not.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with room(path) as hidden:
+        temporary = hidden / f"{NEW}{path.suffix}"  # some writers go by the ending
         yield temporary
+        _ordinary(temporary, hidden)
         os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_file(path: Path, content: bytes | str) -> None:
@@ -61,31 +60,41 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """An empty folder beside ``path`` that takes its place when the block ends well, and goes when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        yield temporary
-        os.chmod(temporary, 0o755)
-        replace_folder(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    """An empty folder that takes the place of ``path`` when the block ends well, and goes when it does not."""
+    with room(path) as hidden:
+        new = hidden / NEW
+        new.mkdir()
+        yield new
+        _ordinary(new, hidden)
+        replace_folder(new, path)
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Put ``new`` in the place of ``path``; the old folder is deleted only when the new one stands."""
-    if not path.exists():
+    """Put ``new``, which lies in a `room`, in the place of ``path``: in one step where the system has one.
+
+    Where it has none there are two, and a kill between them leaves the old folder in the room for `recover`.
+    """
+    if not os.path.lexists(path):
         os.rename(new, path)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    os.rename(path, old / "model")
-    try:
-        os.rename(new, path)
-    except OSError:
-        os.rename(old / "model", path)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    elif not exchange(new, path):
+        old = new.with_name(OLD)
+        os.rename(path, old)
+        try:
+            os.rename(new, path)
+        except OSError:
+            os.rename(old, path)
+            raise
+
+
+def _ordinary(path: Path, hidden: Path) -> None:
+    """Files get the permissions of any new file: some writers make them private."""
+    probe = hidden / ".mode"
+    probe.touch()  # what the umask and the folder say; asking for the umask itself would change it for other threads
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    for file in [path, *path.rglob("*")]:
+        if file.is_file() and not file.is_symlink():
+            file.chmod(mode)
 
 
 def check_folder(path: Path, overwrite: bool, *, marker: str, format: str, command: str) -> None:
@@ -93,6 +102,7 @@ def check_folder(path: Path, overwrite: bool, *, marker: str, format: str, comma
 
     What it wrote has a JSON file ``marker`` with the entry "format": ``format``.
     """
+    recover(path)
     if not path.exists():
         return
     if not overwrite:
