@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
+if sys.platform != "win32":  # there nobody can tell a room in use from one that was left
     import fcntl
-except ImportError:  # Windows: nobody can tell a room in use from one that was left
-    fcntl = None  # type: ignore[assignment]
 
 NEW, OLD = "new", "old"
 """In a room: what is being written, and what stood in its place, while that is changing."""
@@ -45,7 +44,7 @@ def recover(path: Path) -> None:
 
     Nothing happens to what another process is writing, nor where this one may not write.
     """
-    if fcntl is None:
+    if sys.platform == "win32":
         return
     for folder in _rooms(path):
         lock = _lock(folder)
@@ -59,7 +58,7 @@ def recover(path: Path) -> None:
 def _locked_room(path: Path) -> tuple[Path, int | None]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.{NEW}.", dir=path.parent))
-        if fcntl is None:
+        if sys.platform == "win32":
             return folder, None
         lock = _lock(folder)
         if lock is not None:  # otherwise another process has taken it for a left one before it was locked
