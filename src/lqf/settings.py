@@ -335,6 +335,14 @@ class Settings:
         rule=POSITIVE,
     )
     max_passes: int = setting(40, "products after which pcg gives up", group=SOLVING, rule=COUNT)
+    unconverged: str = setting(
+        "refuse",
+        "a solution that did not reach its tolerance is refused, or kept: every prediction then says so; sgd and adam "
+        "end after their epochs, wherever they are",
+        group=SOLVING,
+        choices=("refuse", "keep"),
+        later=True,
+    )
     epochs: int = setting(30, "of sgd and adam", group=SOLVING, rule=COUNT)
     learning_rate: float | None = setting(
         None,
@@ -448,7 +456,7 @@ class Settings:
 
 INCIDENTAL = (
     *("effort", "time_limit", "tol", "max_passes", "batch_size", "precision", "compile", "loo"),
-    "keep_for_questions",
+    *("keep_for_questions", "unconverged"),
 )
 """Settings that decide how far, how fast or how exactly a fit goes."""
 

@@ -36,6 +36,7 @@ from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Model, Stack, TrainingTable
+from lqf.fitting.finite import check_model
 from lqf.fitting.knowledge import Known, NotKept, StoredKnowledge
 from lqf.fitting.model_card import model_card
 from lqf.fitting.point import Kind, Point
@@ -279,6 +280,7 @@ def _assemble(
     setup: Setup,
 ) -> FittedModel:
     classes = tuple(meta["classes"])
+    check_model(path, tensors, {name: float(meta[name]) for name in ("alpha", "constant", "beta")})
     train = _read_samples(path / "samples.csv", classes, meta)
     return FittedModel(
         backbone=backbone,

@@ -175,7 +175,7 @@ def test_a_resumed_fit_has_the_strengths_it_began_with(tmp_path: Path, monkeypat
     save = Checkpoint.save
     monkeypatch.setattr(Checkpoint, "save", lambda self, vectors, state, force=False: save(self, vectors, state, True))
     params = {"solver": "pcg", "loo": "none"}
-    begun = by_stages(max_passes=4, **params).fit(X, Y, checkpoint=tmp_path / "kept")
+    begun = by_stages(max_passes=4, unconverged="keep", **params).fit(X, Y, checkpoint=tmp_path / "kept")
     assert not begun.report_["converged"]
     monkeypatch.setattr("lqf.fitting.pose.nested_choice", lambda *_: pytest.fail("chosen again"))
     after = by_stages(**params).fit(X, Y, checkpoint=tmp_path / "kept", resume=True)

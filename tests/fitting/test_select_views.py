@@ -145,7 +145,7 @@ def test_a_resumed_fit_has_the_views_it_began_with(tmp_path: Path, monkeypatch: 
     params = {"backbone": network(), "size": 8, "squash": True, "solver": "pcg", "tol": 1e-9}
     save = Checkpoint.save
     monkeypatch.setattr(Checkpoint, "save", lambda self, vectors, state, force=False: save(self, vectors, state, True))
-    begun = classifier(**params, max_passes=4).fit(x, y, checkpoint=tmp_path / "kept")
+    begun = classifier(**params, max_passes=4, unconverged="keep").fit(x, y, checkpoint=tmp_path / "kept")
     assert begun.report_["views"] == "flip"
     monkeypatch.setattr("lqf.fitting.select_views.BEARABLE", 0.0)  # as if the machine were busier now
     after = classifier(**params, max_passes=300).fit(x, y, checkpoint=tmp_path / "kept", resume=True)

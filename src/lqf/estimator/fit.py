@@ -17,6 +17,7 @@ from lqf.fitting.checkpoint import Checkpoint
 from lqf.fitting.class_weights import about_unequal, check_class_weight, class_weights, with_class_weights
 from lqf.fitting.context import Clock
 from lqf.fitting.earlier import check_same
+from lqf.fitting.sound import check_weights
 from lqf.fitting.within_time import within_time
 from lqf.linear.batch import usual_rows
 from lqf.runtime.distributed import World
@@ -65,6 +66,7 @@ def fit_model(samples: Samples, setup: Setup, context: Context, kept: Kept) -> M
         progress.say(unequal)
     of_classes = class_weights(settings.class_weight, images.samples)
     images = with_class_weights(images, of_classes)
+    check_weights(images.samples)
     context = replace(context, clock=Clock())  # the time of the fit begins with the images
     context = _with_checkpoint(context, kept, images, backbone, preprocess)
 

@@ -57,6 +57,7 @@ class Parameters:
         loo: str = Settings.loo,
         tol: float = Settings.tol,
         max_passes: int = Settings.max_passes,
+        unconverged: str = Settings.unconverged,
         epochs: int = Settings.epochs,
         learning_rate: float | None = Settings.learning_rate,
         minibatch: int = Settings.minibatch,
@@ -105,6 +106,7 @@ class Parameters:
         self.loo = loo
         self.tol = tol
         self.max_passes = max_passes
+        self.unconverged = unconverged
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.minibatch = minibatch

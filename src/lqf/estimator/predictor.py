@@ -17,6 +17,7 @@ from lqf.estimator.parameters import Parameters
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Model, Stack
+from lqf.fitting.finite import about_convergence, check_outputs
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
 from lqf.reports.html.notebook import model_view, unfitted_view
@@ -165,7 +166,12 @@ class Predictor(Shown, Parameters):
 
     @computing
     def _outputs(self, images: Images, progress: Progress) -> torch.Tensor:
-        return self._in_fitting_batches(self._model().outputs, images, progress, "predictions")
+        fitted = self._model()
+        for sentence in about_convergence(fitted):
+            progress.say(sentence)
+        outputs = self._in_fitting_batches(fitted.outputs, images, progress, "predictions")
+        check_outputs(outputs, images.samples.ids)
+        return outputs
 
     def _in_fitting_batches(
         self, compute: Callable[..., torch.Tensor], images: Images, progress: Progress, what: str

@@ -16,12 +16,16 @@ from lqf.fitting.knowledge import Known, of_head, of_problem
 from lqf.fitting.out_of_sample import prior_temperature, temperature
 from lqf.fitting.report import FitReport, choice_of_weight_decay, out_of_sample
 from lqf.fitting.select_ridge import Choice
+from lqf.fitting.sound import check_solution
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.training_set import TrainingSet
 from lqf.linear.ridge import Ridge
 from lqf.settings import view_count
 from lqf.solvers.head import Head
 from lqf.solvers.solution import Certificate, Solution
+
+HEAD_TOLERANCE = 1e-4
+"""Relative residual up to which a closed-form head counts as solved; it usually has 1e-10."""
 
 
 def assemble(
@@ -31,6 +35,9 @@ def assemble(
 
     ``shown``: views of predictions, where these are not all that were trained on.
     """
+    check_solution(solution, problem.context.settings)
+    if not solution.certificate.converged:
+        solution, loo = _roughly(solution), loo and replace(loo, level="estimated")
     model = problem.model
     v, body = model.split(solution.delta)
     mean = model.of_all_features(model.heads.mean(0))
@@ -55,6 +62,7 @@ def assemble_head(head: HeadFit, shown: str | None = None) -> FittedModel:
     """The closed-form head alone, V (C, p+1); ``shown`` as of `assemble`."""
     data, choice = head.data, head.choice
     solution = head_solution(head.head, choice.mu)
+    check_solution(solution, data.context.settings)
     first = None if shown is None else view_count(shown)
     loo = None if data.alone else data.left_out(data.judge.outputs(choice.e_loo, first), "exact")
     choices = (*head.choices, *choice_of_weight_decay(choice, data.total_weight, "head"))
@@ -90,8 +98,13 @@ def head_solution(head: Head, mu: float) -> Solution:
     v = head.solve(mu)
     relative = head.relative_residual(v, mu)
     sentence = f"closed form: relative residual {relative:.1e} after one pass over the data"
-    certificate = Certificate(relative, float("nan"), 1, True, sentence)
+    certificate = Certificate(relative, float("nan"), 1, relative <= HEAD_TOLERANCE, sentence)
     return Solution(v.reshape(-1), Ridge(mu, mu), "head", "exact", certificate)
+
+
+def _roughly(solution: Solution) -> Solution:
+    """A solution that did not converge is not exact, whatever solved it."""
+    return replace(solution, level="solved") if solution.level == "exact" else solution
 
 
 def _error(choice: Choice, data: TrainingSet, shown: str | None) -> float:

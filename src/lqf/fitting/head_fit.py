@@ -16,6 +16,7 @@ from lqf.errors import LQFError
 from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.select_ridge import Choice, choose_ridge, given_ridge, unjudged
+from lqf.fitting.sound import check_images_differ
 from lqf.fitting.training_set import TrainingSet
 from lqf.kernels.ridge import KernelRidge
 from lqf.solvers.head import Head
@@ -58,6 +59,7 @@ class HeadFit:
         """Choose the ridge strength; one that the settings give is only evaluated. ``gram``: z̃z̃ᵀ, where it is known."""
         data, context = encoder.data, encoder.context
         with context.timed("head"):
+            check_images_differ(features, data.images.samples, data.n_views)
             head = _head(encoder, features, gram)
             fixed = given_ridge(context.settings, data.total_weight)
             if fixed is None and data.alone:

@@ -29,6 +29,7 @@ from lqf.fitting.report import choice_of_weight_decay
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.select_stages import StageChoice
 from lqf.fitting.solve import planned_kernels, solve_dense, solve_pcg, solve_stochastic
+from lqf.fitting.sound import check_strengths
 from lqf.fitting.strengths import Strengths, Used
 from lqf.fitting.training_set import TrainingSet
 from lqf.kernels.cross import averaged_cross
@@ -294,6 +295,7 @@ class TrainingProblem:
             tol: relative residual at which conjugate gradients stop, in place of the settings' tolerance for outputs.
             state: of a checkpoint to continue from.
         """
+        check_strengths(self.ridge)
         with self.context.timed("solve"):
             solver = self.plan.solver if self.plan else "pcg"
             if solver == "dense":

@@ -18,6 +18,9 @@ from lqf.kernels.ridge_at import Elimination, RidgeAt
 from lqf.linear import head_products
 from lqf.linear.model import with_one
 
+_ROUNDING = 1e-9
+"""Of the sum of their lengths, what terms that cancel leave."""
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -102,11 +105,13 @@ class Head:
         return head_products.vjp(a, self.features)
 
     def relative_residual(self, v: Tensor, mu: float) -> float:
-        """‖b − HV‖ / ‖b‖ of the normal equations, in float64."""
+        """‖b − HV‖ / ‖b‖ of the normal equations, in float64; where b is nothing but rounding, over what it cancels."""
         s = self.weights.double().to(self.features.device)[:, None]
         r = self.residual.to(s)
         gap = head_products.vjp(s * (r - head_products.jvp(self.features, v)), self.features) - mu * v
-        return float(gap.norm() / head_products.vjp(s * r, self.features).norm())
+        b = float(head_products.vjp(s * r, self.features).norm())
+        lengths = torch.cat([z.double().square().sum(1) + 1 for _, z in head_products.pieces(self.features)]).sqrt()
+        return float(gap.norm()) / max(b, _ROUNDING * float((s * r).norm(dim=1) @ lengths))
 
 
 def _solve(gram: Tensor, b: Tensor, mu: float) -> Tensor:
