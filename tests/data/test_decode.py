@@ -12,6 +12,7 @@ from PIL import Image, ImageOps
 
 from lqf.data import Preprocess, load_samples, open_images
 from lqf.data.decode import Unreadable, is_image, sha256, to_image
+from lqf.errors import LQFError
 
 W, H = 7, 5
 
@@ -277,13 +278,71 @@ def test_too_many_pixels_is_a_reason_not_a_crash(monkeypatch, noise):
         to_image(encoded(Image.fromarray(noise), "PNG"))
 
 
-def test_running_out_of_memory_is_not_a_bad_image(monkeypatch):
-    def full(*_, **__):
-        raise MemoryError
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, SystemError, OverflowError, ZeroDivisionError])
+def test_whatever_a_decoder_raises_is_a_reason(monkeypatch, error):
+    def fail(*_, **__):
+        raise error
 
-    monkeypatch.setattr(Image, "open", full)
-    with pytest.raises(MemoryError):
+    monkeypatch.setattr(Image, "open", fail)
+    with pytest.raises(Unreadable, match="memory" if error is MemoryError else "cannot be decoded"):
         to_image(b"anything")
+
+
+def declaring(width: int, height: int) -> bytes:
+    """A PNG that says it is so large, with hardly any pixels in it."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("size", [(100_000_000, 1), (1, 100_000_000), (2**31 - 1, 2**31 - 1), (40_000, 40_000), (0, 5)])
+def test_a_small_file_that_declares_a_huge_image_is_skipped_and_named(noise, tree, size):
+    good = encoded(Image.fromarray(noise), "PNG")
+    images = {"a/bomb.png": declaring(*size), "a/good.png": good, "b/good.png": good}
+    opened = open_images(load_samples(tree(images)), Preprocess(8, 8))
+    assert [name for name, _ in opened.skipped] == ["a/bomb.png"]
+    assert opened.samples.ids == ("a/good.png", "b/good.png")
+
+
+def test_the_limit_on_pixels_can_be_changed(noise, monkeypatch):
+    raw = encoded(Image.fromarray(noise), "PNG")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+    monkeypatch.setenv("LQF_MAX_PIXELS", str(W * H - 1))
+    with pytest.raises(Unreadable, match=r"too many pixels \(more than 34; set LQF_MAX_PIXELS"):
+        to_image(raw)
+    monkeypatch.setenv("LQF_MAX_PIXELS", str(W * H))
+    assert to_image(raw).size == (W, H)
+    monkeypatch.setenv("LQF_MAX_PIXELS", "many")
+    with pytest.raises(LQFError, match="LQF_MAX_PIXELS is `many`; give a number"):
+        to_image(raw)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "I;16", "I", "F"])
+def test_a_large_image_becomes_the_same_band_by_band(monkeypatch, mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 70), dtype=np.uint8)
+    image = Image.fromarray(pixels)
+    if mode in ("I;16", "I", "F"):
+        kinds = {"I;16": np.uint16, "I": np.int32, "F": np.float32}
+        image = Image.fromarray(pixels.astype(kinds[mode]) * (1 if mode == "F" else 257))
+    elif mode != "L":
+        image = image.convert(mode)
+    assert image.mode == mode
+    plain = np.asarray(to_image(image))
+    monkeypatch.setattr("lqf.data.decode.LARGE", 100)
+    monkeypatch.setattr("lqf.data.decode._BAND", 300)
+    np.testing.assert_array_equal(np.asarray(to_image(image)), plain)
+    reduced = to_image(image, at_least=8)
+    assert reduced.size == (24, 17)
+    np.testing.assert_array_equal(np.asarray(reduced), np.asarray(Image.fromarray(plain).reduce(3)))
+
+
+def test_16_bit_is_rounded_as_real_numbers_are():
+    every = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
+    expected = np.rint(every.astype(np.float64) * 255 / 65535).astype(np.uint8)
+    np.testing.assert_array_equal(rgb(Image.fromarray(every))[..., 0], expected)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from lqf.data.crops import fixed_crops, fixed_windows
 from lqf.data.decode import Unreadable, sha256, to_image
 from lqf.data.parallel import in_order
 from lqf.data.preprocess import Preprocess
+from lqf.data.room import FILES
 from lqf.data.samples import Index, Samples, positions
-from lqf.data.sources import TensorSource
+from lqf.data.sources import TensorSource, file_bytes
 from lqf.errors import LQFError
 from lqf.utils.text import counted
 
@@ -120,6 +121,7 @@ class TensorImages:
 
 def decoded(samples: Samples, preprocess: Preprocess, i: int) -> tuple[str, np.ndarray]:
     """The hash and the resized pixels (3, R, R) of one sample, from one reading; raises `Unreadable`."""
-    raw = samples.source.raw(i)
-    image = to_image(raw, at_least=preprocess.stored)
-    return sha256(raw), preprocess.resized(image)
+    with FILES.of(file_bytes(samples.source, i)):
+        raw = samples.source.raw(i)
+        image = to_image(raw, at_least=preprocess.stored)
+        return sha256(raw), preprocess.resized(image)

@@ -18,6 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from lqf.data.decode import Raw, Unreadable, to_image
+from lqf.data.room import most_bytes
+from lqf.utils.regular import NotRegular, read_regular
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -63,7 +65,11 @@ class FileSource:
 
     def raw(self, i: int) -> bytes:
         try:
-            return self.paths[i].read_bytes()
+            return read_regular(self.paths[i], most_bytes())
+        except NotRegular as e:
+            raise Unreadable(str(e)) from e
+        except MemoryError as e:
+            raise Unreadable("needs more memory to be read than there is") from e
         except OSError as e:
             raise Unreadable(f"cannot be opened: {e.strerror or e}") from e
 
@@ -72,6 +78,14 @@ class FileSource:
 
     def select(self, rows: np.ndarray) -> FileSource:
         return FileSource(self.name, tuple(self.paths[i] for i in rows))
+
+
+def file_bytes(source: Source, i: int) -> int:
+    """Size of the i-th image's file; 0 where there is none."""
+    try:
+        return source.paths[i].stat().st_size if isinstance(source, FileSource) else 0
+    except OSError:
+        return 0
 
 
 @dataclass(frozen=True)

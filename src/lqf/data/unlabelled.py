@@ -24,6 +24,7 @@ from lqf.data.sources import FileSource, Source
 from lqf.errors import LQFError
 from lqf.settings import PICTURES
 from lqf.utils.progress import SILENT, Progress
+from lqf.utils.regular import NotRegular, open_regular
 from lqf.utils.text import clean
 
 
@@ -116,8 +117,10 @@ def _named(path: Path) -> list[tuple[str, Path]]:
 
 def _checked(path: Path) -> Path:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             good, missing = is_image(file), unreadable_kind(_start(file))
+    except NotRegular as e:
+        raise LQFError(f"`{path}` {e}; give image files or folders with images") from e
     except OSError as e:
         raise LQFError(f"`{path}` cannot be read: {e.strerror or e}") from e
     if not good:

@@ -101,7 +101,7 @@ def _walk(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Pat
     for entry in _entries(folder):
         if _is_folder(entry):
             yield from _walk(folder / entry.name, above)
-        elif entry.is_symlink() or entry.is_file():  # a link to nothing is listed later, as an image that is missing
+        else:  # a link to nothing, a pipe or a device is named later, as an image that cannot be read
             yield folder / entry.name
 
 
