@@ -28,7 +28,7 @@ S = np.linspace(0.5, 2, len(Y))
 GIVEN = {0: 0.5, RARE: 3.0}
 """Class 1 keeps its weight."""
 LIST = np.array([0.5, 1.0, 3.0])
-PCG = {"solver": "pcg", "tol": 1e-9, "max_passes": 60}
+PCG = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "unconverged": "keep"}
 WAYS: dict[str, dict[str, Any]] = {
     "head": {"solver": "head"},
     "dense": {"solver": "dense"},

@@ -21,7 +21,7 @@ from recorder import Interrupting
 
 N = 22
 FIXED = {"solver": "pcg", "tol": 1e-9, "max_passes": 60, "weight_decay": 1.0, "body_weight_decay": 3.0}
-COMMON = {"size": 10, "views": "none", "device": "cpu", "dtype": "float64", "batch_size": 5}
+COMMON = {"unconverged": "keep", "size": 10, "views": "none", "device": "cpu", "dtype": "float64", "batch_size": 5}
 FITS: dict[str, dict[str, Any]] = {
     "head": {"solver": "head"},
     "head-views-auto": {"solver": "head", "views": "auto", "size": 8},

@@ -138,7 +138,7 @@ def _to_rgb(image: Image.Image, factor: int) -> Image.Image:
     convert = _converter(image)
     if image.width * image.height <= LARGE:
         return convert(image)
-    out = Image.new("RGB", tuple(-(-side // factor) for side in image.size))
+    out = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
     for top, band in _bands(image, factor):
         out.paste(convert(band).reduce(factor), (0, top // factor))
     return out

@@ -109,10 +109,13 @@ def test_a_link_to_nothing_is_listed_not_lost(tree):
     assert "cannot be opened" in images.skipped[0][1]
 
 
-def test_something_that_is_no_file_is_not_read(tree):
-    root = tree({"a/1.png": 0})
+def test_something_that_is_no_file_is_named_and_not_read(tree):
+    root = tree({"a/1.png": 0, "b/1.png": 0})
     os.mkfifo(root / "a" / "pipe.png")  # reading it would wait for ever
-    assert load_samples(root).ids == ("a/1.png",)
+    os.mkfifo(root / "a" / "pipe")
+    opened = open_images(load_samples(root), Preprocess(8, 8))
+    assert opened.samples.ids == ("a/1.png", "b/1.png")
+    assert opened.skipped == (("a/pipe.png", "is a pipe, not a file"),)
 
 
 def test_missing_folder(tmp_path):
