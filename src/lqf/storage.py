@@ -19,12 +19,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -45,7 +44,9 @@ from lqf.settings import Settings, Setup
 from lqf.utils import naming
 from lqf.utils.files import atomic_folder, has_format
 from lqf.utils.json_values import dump_json, json_values
+from lqf.utils.regular import read_regular
 from lqf.utils.rooms import recover
+from lqf.utils.text import shortened
 
 T = TypeVar("T")
 FORMAT = "lqf-model"
@@ -53,6 +54,8 @@ VERSION, STACKED = 1, 2
 """Versions of the format: of one model, and of a stack, which older readers do not know."""
 OWN = "module:"
 """Before the class of a network that was given as a Python object."""
+LONGEST = 1 << 28
+"""Bytes of a `model.json`, at most."""
 BACKBONE, RUNGS, QUESTIONS = "backbone.safetensors", "rungs.safetensors", "questions.safetensors"
 CARD = "README.md"
 
@@ -113,9 +116,7 @@ def _load(path: Path, backbone: nn.Module | None, weights: str | Path | None, wh
     if not path.exists():
         recover(path)
     meta = _read_json(path)
-    for name, digest in meta["files"].items():
-        if not (path / name).is_file() or _sha256(path / name) != digest:
-            raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
+    _check_files(path, meta.get("files"))
     try:
         if meta["version"] == STACKED:
             return _load_stack(path, meta, backbone, weights, whole)
@@ -124,8 +125,10 @@ def _load(path: Path, backbone: nn.Module | None, weights: str | Path | None, wh
         state = load_file(path / BACKBONE) if BACKBONE in meta["files"] else None
         rebuilt = _rebuilt(whole, meta["backbone"], backbone, weights, tensors.get("reduction"), state)
         return _assemble(path, meta, tensors, rebuilt, _read_setup(meta, backbone, weights))
-    except (KeyError, TypeError, SafetensorError) as error:
-        raise LQFError(f"`{path}` is damaged ({type(error).__name__}: {error}); fit again") from error
+    except (LQFError, OSError):
+        raise
+    except Exception as error:  # a folder that somebody made may hold anything behind right checksums
+        raise LQFError(f"`{path}` is damaged ({_what(error)}); fit again") from error
 
 
 def _write(model: Model, folder: Path) -> None:
@@ -239,13 +242,13 @@ def _write_samples(model: Model, path: Path) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        meta = json.loads((path / "model.json").read_text())
+        meta = json.loads(read_regular(path / "model.json", LONGEST).decode("utf-8"))
     except FileNotFoundError:
         raise LQFError(
             f"`{path}` is not a fitted model (there is no model.json in it); give the folder that `lqf fit` wrote"
         ) from None
-    except (OSError, ValueError) as error:
-        raise LQFError(f"`{path}` cannot be read as a fitted model ({error})") from error
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raise LQFError(f"`{path}` cannot be read as a fitted model ({_what(error)})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise LQFError(f"`{path}/model.json` was not written by lqf; give the folder that `lqf fit` wrote")
     if meta.get("version") not in (VERSION, STACKED):
@@ -253,9 +256,27 @@ def _read_json(path: Path) -> dict[str, Any]:
             f"`{path}` has format version {meta.get('version')}, this lqf reads {VERSION} and {STACKED}; use a "
             "matching lqf"
         )
-    if meta.pop("sha256", None) != _digest(meta):
+    try:
+        whole = meta.pop("sha256", None) == _digest(meta)
+    except (ValueError, RecursionError):  # NaN, or a nesting that JSON cannot be written with
+        whole = False
+    if not whole:
         raise LQFError(f"`{path}` is damaged: `model.json` is not what was saved; fit again")
     return meta
+
+
+def _what(error: BaseException) -> str:
+    return shortened(f"{type(error).__name__}: {error}".splitlines()[0], 200)
+
+
+def _check_files(path: Path, files: Any) -> None:
+    """Every file is the one that was saved, and lies in the folder."""
+    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files):
+        raise LQFError(f"`{path}` is damaged: `model.json` does not list its files; fit again")
+    for name, digest in files.items():
+        inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
+        if not inside or not (path / name).is_file() or _sha256(path / name) != digest:
+            raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
 
 
 def _rebuilt(

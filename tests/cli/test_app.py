@@ -13,7 +13,8 @@ import lqf as package
 from cli.conftest import TINY
 from lqf.cli.app import COMMANDS, installed_commands
 from lqf.cli.completion import SHELLS
-from lqf.cli.environment import sigterm_as_ctrl_c, warnings_as_lines
+from lqf.cli.environment import SigtermAsCtrlC, warnings_as_lines
+from lqf.cli.unexpected import in_words
 from lqf.utils.json_values import json_values
 from lqf.utils.progress import terminal_progress
 from lqf.utils.text import duration, shortened
@@ -154,10 +155,28 @@ def test_warnings_keep_to_their_block(capsys):
 
 
 def test_sigterm_is_ctrl_c_inside_the_block_only():
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
+    before, signals = signal.getsignal(signal.SIGTERM), SigtermAsCtrlC()
+    with pytest.raises(KeyboardInterrupt), signals:
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+    assert signals.code == 143
+    assert SigtermAsCtrlC().code == 130
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device", "run/a"), "the disk took no more to `run/a` (No space left on device)"),
+        (OSError(27, "File too large"), "the disk took no more (File too large)"),
+        (RuntimeError("SafetensorError: Error while serializing: No space left on device"), "the disk took no more"),
+        (OSError(30, "Read-only file system", "x"), "nothing can be written to `x` (Read-only file system)"),
+        (MemoryError(), "the memory did not suffice"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "the memory did not suffice"),
+        (torch.linalg.LinAlgError("singular"), "the equations could not be solved"),
+    ],
+)
+def test_what_nobody_has_foreseen_is_said_in_words(error, said):
+    assert in_words(error).startswith(said)
 
 
 def test_plain_values():

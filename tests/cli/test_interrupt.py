@@ -84,7 +84,7 @@ sys.exit(main(sys.argv[2:]))
 def test_a_killed_process_continues(lqf, photos, number):
     fit = ["fit", str(photos / "train"), "-o", "run", *SOLVE, "--json"]
     killed = python("-c", SUICIDE, str(int(number)), *fit)
-    assert killed.returncode == (-9 if number == signal.SIGKILL else 130), killed.stderr
+    assert killed.returncode == (-9 if number == signal.SIGKILL else 143), killed.stderr
     assert {path.name for path in Path().iterdir()} == {"run.checkpoint"}
     called = lqf(*fit, "--resume")
     assert called.code == 0, called.err

@@ -1,8 +1,9 @@
 """`main`: read the command line, run one command, and turn whatever happens into an exit code.
 
-Exit codes: 0 done; 1 a fault of ours, or a part of many failed; 2 something that was given cannot be used; 130
-interrupted. A result goes to stdout and everything else to stderr; with --json stdout gets exactly one object, also
-when there is no result. Of many processes (`torchrun -m lqf fit …`) only the first says anything.
+Exit codes: 0 done; 1 a fault of ours or of the machine (a full disk), or a part of many failed; 2 something that was
+given cannot be used; 130 interrupted, 143 by SIGTERM; 141 where nobody reads the result any more. A result goes to
+stdout and everything else to stderr; with --json stdout gets exactly one object, also when there is no result. Of many
+processes (`torchrun -m lqf fit …`) only the first says anything.
 """
 
 from __future__ import annotations
@@ -37,18 +38,20 @@ from lqf.cli import (
     privatise,
     report,
     select,
+    streams,
     suggest,
     summarize,
     tune,
 )
-from lqf.cli.environment import share_cores, sigterm_as_ctrl_c, warnings_as_lines
+from lqf.cli.environment import SigtermAsCtrlC, share_cores, warnings_as_lines
 from lqf.cli.options import Parser, add_output, claim_device
+from lqf.cli.unexpected import in_words
 from lqf.errors import Incomplete, LQFError, ProcessLost
 from lqf.runtime.distributed import launched
 from lqf.utils.json_values import dump_json
 from lqf.utils.naming import command_line
 from lqf.utils.progress import SILENT, Progress, terminal_progress
-from lqf.utils.text import counted, shortened, wrapped
+from lqf.utils.text import counted, wrapped
 
 
 class Command(Protocol):
@@ -122,19 +125,22 @@ def main(argv: Sequence[str] | None = None, more: Mapping[str, Command] | None =
         argv: the words after `lqf`.
         more: commands in addition to `COMMANDS`; default: what installed packages bring.
     """
+    if argv is None:
+        streams.prepare()
     with command_line():
-        return _main(argv, more)
+        code = _main(argv, more)
+        return _delivered(code) if argv is None else code
 
 
 def _main(argv: Sequence[str] | None, more: Mapping[str, Command] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     commands = {**COMMANDS, **(installed_commands() if more is None else more)}
-    for stream in (sys.stdout, sys.stderr) if argv is None else ():
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a name the terminal cannot write
     as_json = "--json" in words
     parser = make_parser(commands)
     try:
         args = parser.parse_args(words)
+    except OSError as error:  # the help text could not be written
+        return _lost(error)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
     except LQFError as error:
@@ -188,30 +194,52 @@ class _Version(argparse.Action):
 def _run(command: Command, args: argparse.Namespace, as_json: bool) -> int:
     speaks = launched()[0] == 0
     progress = terminal_progress() if speaks and not args.quiet else SILENT
+    signals = SigtermAsCtrlC()
     try:
         # whatever a library prints is not part of the result
-        with sigterm_as_ctrl_c(), warnings_as_lines(progress), redirect_stdout(sys.stderr):
+        with signals, warnings_as_lines(progress), redirect_stdout(sys.stderr):
             claim_device(args)
             result = command.run(args, progress)
-        if speaks:
-            print_json(result) if as_json else _show(_text(command, result, args))
     except LQFError as error:
         return _fail(str(error), 2, as_json)
     except Incomplete as part:
-        print_json({**part.result, "error": str(part)}) if as_json else _show(command.show(part.result))
+        _say({**part.result, "error": str(part)} if as_json else command.show(part.result))
         return _fail(str(part), 1, as_json=False)
     except ProcessLost as lost:
         return _fail(str(lost), 1, as_json, speaks or lost.aloud)
     except KeyboardInterrupt as interrupt:
-        return _fail(str(interrupt) or "interrupted; nothing was written", 130, as_json)
-    except BrokenPipeError:  # `lqf predict … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return _fail(str(interrupt) or "interrupted; nothing was written", signals.code, as_json)
     except Exception as error:
         if os.environ.get("LQF_DEBUG") == "1":
             traceback.print_exc()
-        return _fail(_unexpected(error), 1, as_json)
+        return _fail(in_words(error), 1, as_json)
+    return _say(result if as_json else _text(command, result, args)) if speaks else 0
+
+
+def _say(result: Mapping[str, Any] | str) -> int:
+    """The result to standard output; the exit code."""
+    try:
+        _show(result) if isinstance(result, str) else print_json(result)
+    except OSError as error:
+        return _lost(error)
     return 0
+
+
+def _delivered(code: int) -> int:
+    """The exit code, when what is still to be written (a help text) has been."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return code or _lost(error)
+    return code
+
+
+def _lost(error: OSError) -> int:
+    """Standard output takes nothing more."""
+    streams.silence()
+    if isinstance(error, BrokenPipeError):  # `lqf predict … | head`
+        return 141
+    return _fail(f"the result could not be written to standard output ({error.strerror or error})", 1, as_json=False)
 
 
 def _text(command: Command, result: dict[str, Any], args: argparse.Namespace) -> str:
@@ -239,16 +267,8 @@ def _fail(sentence: str, code: int, as_json: bool, aloud: bool | None = None) ->
     first, *commands = f"lqf: {sentence}".splitlines()
     print(wrapped(first) if sys.stderr.isatty() else first, *commands, sep="\n", file=sys.stderr)
     if as_json:
-        print_json({"error": sentence})
+        _say({"error": sentence})
     return code
-
-
-def _unexpected(error: Exception) -> str:
-    what = shortened(f"{type(error).__name__}: {error}".strip().rstrip(":").splitlines()[0], 300)
-    if type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError):
-        return f"the memory did not suffice ({what}); try a smaller --batch-size or --size, or --device cpu"
-    hint = "" if os.environ.get("LQF_DEBUG") == "1" else "; LQF_DEBUG=1 shows where"
-    return f"stopped by {what}{hint}"
 
 
 def _sentence(summary: str) -> str:

@@ -23,20 +23,30 @@ def share_cores() -> None:
     os.environ.setdefault("KMP_BLOCKTIME", "1")  # Intel's and LLVM's, milliseconds
 
 
-@contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """A polite kill (a batch system's, a shutdown's) ends a command the way Ctrl-C does: with a last checkpoint."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if (
-            signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
-        ):  # the loss of a process has to be reported undisturbed
-            signal.signal(signal.SIGTERM, before)
+class SigtermAsCtrlC:
+    """A polite kill (a batch system's, a shutdown's) ends a command the way Ctrl-C does: with a last checkpoint.
+
+    Attributes:
+        code: exit code of an interruption: 130 by Ctrl-C, 143 by SIGTERM.
+    """
+
+    def __init__(self) -> None:
+        self.code = 130
+        self._before: Any = None
+
+    def __enter__(self) -> SigtermAsCtrlC:
+        if threading.current_thread() is threading.main_thread():  # only there signals may be handled
+            self._before = signal.signal(signal.SIGTERM, self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # the loss of another process, which ignores it from then on, has to be reported undisturbed
+        if self._before is not None and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _stop(self, *_: object) -> None:
+        self.code = 128 + signal.SIGTERM
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import Field, fields
 from pathlib import Path
@@ -29,6 +30,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise LQFError(f"{message}; see `{self.prog} --help`")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Without argparse's silence about what could not be written."""
+        if message:
+            (file or sys.stderr).write(message)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):

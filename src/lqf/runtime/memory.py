@@ -41,6 +41,11 @@ def using_share(share: float) -> Iterator[None]:
         _SHARE.reset(token)
 
 
+def share_in_use() -> float:
+    """The share that counts as available in this block; 1 where nothing has failed to fit."""
+    return _SHARE.get()
+
+
 def limit_gpu(gigabytes: float, device: torch.device) -> None:
     """Use no more than this of a GPU that others use too; everything that is planned keeps to it."""
     if device.type != "cuda":

@@ -17,8 +17,9 @@ from lqf.fast.cache_budget import room_for
 from lqf.kernels.gram import TOGETHER
 from lqf.kernels.tangent import RATIOS
 from lqf.linear.problem import QuadraticProblem
-from lqf.runtime.memory import available_bytes
+from lqf.runtime.memory import available_bytes, share_in_use
 from lqf.solvers.rates import FUSED, Factor, Rates, require_body
+from lqf.utils import naming
 from lqf.utils.text import byte_count, rough_duration
 
 __all__ = ["MOST_SAMPLES", "Plan", "Rates", "plan"]
@@ -99,9 +100,11 @@ def plan(
         return dense
     if asked in ("sgd", "adam"):
         return cost_passes(asked, problem, rates, epochs, memory)
-    if pcg.bytes > memory:
-        pcg = replace(
-            pcg, sentence=f"{pcg.sentence}; only {byte_count(memory)} are free: a later `linearize` needs less"
+    if pcg.bytes > memory / share_in_use() and not (asked == "auto" and fits):
+        raise LQFError(
+            f"conjugate gradients over {len(problem.targets)} × {problem.model.n_outputs} outputs need "
+            f"{byte_count(pcg.bytes)} and {byte_count(memory)} are free; a later {naming.name('linearize')}, a smaller "
+            f"{naming.name('size')} or solver `head` needs less"
         )
     if asked != "auto":
         return pcg
