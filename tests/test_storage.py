@@ -64,7 +64,7 @@ def same_predictions(a: LQFClassifier, b: LQFClassifier, x: object = NEW) -> boo
     [
         {"solver": "head"},
         {"solver": "dense", "form": "w0", "head": "random"},
-        {"solver": "pcg", "tol": 1e-6, "max_passes": 200},
+        {"solver": "pcg", "tol": 1e-6, "max_passes": 200, "unconverged": "keep"},
         {"linearize": "second"},
         {"dtype": "float32"},
         {"leaky": False, "alpha": 3.0, "seed": np.int64(4)},

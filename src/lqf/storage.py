@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path, PurePosixPath
@@ -40,6 +41,7 @@ from lqf.fitting.knowledge import Known, NotKept, StoredKnowledge
 from lqf.fitting.model_card import model_card
 from lqf.fitting.point import Kind, Point
 from lqf.fitting.report import FitReport
+from lqf.linear.targets import n_outputs
 from lqf.settings import Settings, Setup
 from lqf.utils import naming
 from lqf.utils.files import atomic_folder, has_format
@@ -47,6 +49,7 @@ from lqf.utils.json_values import dump_json, json_values
 from lqf.utils.regular import read_regular
 from lqf.utils.rooms import recover
 from lqf.utils.text import shortened
+from lqf.utils.typed import check_types
 
 T = TypeVar("T")
 FORMAT = "lqf-model"
@@ -54,6 +57,7 @@ VERSION, STACKED = 1, 2
 """Versions of the format: of one model, and of a stack, which older readers do not know."""
 OWN = "module:"
 """Before the class of a network that was given as a Python object."""
+_MEMBER = re.compile(r"member[1-9][0-9]{0,3}")
 LONGEST = 1 << 28
 """Bytes of a `model.json`, at most."""
 BACKBONE, RUNGS, QUESTIONS = "backbone.safetensors", "rungs.safetensors", "questions.safetensors"
@@ -301,7 +305,13 @@ def _assemble(
     setup: Setup,
 ) -> FittedModel:
     classes = tuple(meta["classes"])
-    check_model(path, tensors, {name: float(meta[name]) for name in ("alpha", "constant", "beta")})
+    check_model(
+        path,
+        tensors,
+        n_outputs(len(classes)),
+        backbone.features,
+        {name: float(meta[name]) for name in ("alpha", "constant", "beta")},
+    )
     train = _read_samples(path / "samples.csv", classes, meta)
     return FittedModel(
         backbone=backbone,
@@ -336,6 +346,8 @@ def _read_point(meta: dict[str, Any], tensors: Mapping[str, torch.Tensor]) -> Po
 def _load_stack(
     path: Path, meta: dict[str, Any], backbone: nn.Module | None, weights: str | Path | None, whole: Path
 ) -> Stack:
+    if not all(_MEMBER.fullmatch(m["folder"]) for m in meta["members"]):
+        raise LQFError(f"`{path}` is damaged: its members are not folders of its own; fit again")
     members = [_load(path / m["folder"], backbone, weights, whole) for m in meta["members"]]
     train = _read_samples(path / "samples.csv", tuple(meta["classes"]), meta)
     tensors = load_file(path / "weights.safetensors") if meta["loo"] is not None else {}
@@ -378,6 +390,7 @@ def _read_tried(path: Path, meta: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 def _fields(of: type[T], values: Mapping[str, Any]) -> T:
     """Those of the values that are fields of a dataclass; the others have their defaults."""
+    check_types(of, values)
     return of(**{f.name: values[f.name] for f in fields(of) if f.name in values})  # type: ignore[arg-type]
 
 

@@ -34,8 +34,14 @@ def check_outputs(outputs: Tensor, ids: Sequence[str]) -> None:
         )
 
 
-def check_model(path: Path, tensors: Mapping[str, Tensor], numbers: Mapping[str, float]) -> None:
-    """Refuse a saved model with numbers that are not finite."""
+def check_model(
+    path: Path, tensors: Mapping[str, Tensor], outputs: int, features: int, numbers: Mapping[str, float]
+) -> None:
+    """Refuse a saved model with numbers that are not finite, or with tensors that do not fit its network."""
+    if tensors["head"].shape != (outputs, features + 1) or tensors["point"].shape != (outputs, features):
+        raise LQFError(f"`{path}` is damaged: its weights do not fit {features} features and {outputs} outputs")
+    if tensors["delta"].ndim != 1:
+        raise LQFError(f"`{path}` is damaged: its change of the network is not a vector")
     for name, values in tensors.items():
         if name != "loo" and not bool(torch.isfinite(values).all()):
             raise LQFError(f"`{path}` holds a model that is not finite (`{name}`); fit again")

@@ -174,6 +174,11 @@ class FittedModel(Shown):
         body, inputs = self._opened(images, device, batch_size)
         head, point, delta = (t.to(device=device, dtype=inputs.dtype) for t in (self.head, self.point, self.delta))
         if not self.head_alone:
+            if body.size != len(self.delta):
+                raise LQFError(
+                    f"the model changes {len(self.delta):,} weights of its network, and there are {body.size:,} from "
+                    f"`{self.stage}` on; fit again"
+                )
             body = FastLinearization(body, inputs.dtype, inputs.example(), recorded=False)
 
         def apply(_: Tensor, x: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from lqf.fitting.remembered import Remembered
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
 from lqf.solvers.solution import Solution
+from lqf.utils.regular import read_regular
 
 CURVATURE = "curvature/"
 LIMITS = {"auto": 256 << 20, "all": 1 << 62, "none": 0}
@@ -82,7 +83,7 @@ class StoredKnowledge:
     def read(self, say: Callable[[str], None]) -> Tensors | None:
         """Where the file is that of the model."""
         try:
-            content = self.path.read_bytes()
+            content = read_regular(self.path)
             if hashlib.sha256(content).hexdigest() == self.sha256:
                 return {name: t.clone() for name, t in load_file(self.path).items()}
             why = "is not what was saved with the model"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lqf.linear.ridge import Ridge
 from lqf.solvers.solution import Step
 from lqf.utils.text import counted, duration, percent
+from lqf.utils.typed import check_types
 
 if TYPE_CHECKING:
     from lqf.evaluation.leave_one_out import LeaveOneOut
@@ -160,6 +161,7 @@ class FitReport:
         """The inverse of `to_dict`; values that models of earlier versions lack have their defaults, others that are
         missing raise KeyError.
         """
+        check_types(cls, values)
         own = {f.name: values[f.name] for f in fields(cls) if f.name in values or f.name not in LATER}
         return cls(
             **own
