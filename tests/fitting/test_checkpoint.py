@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from lqf.fitting.checkpoint import Checkpoint
 from lqf.linear.problem import QuadraticProblem
 from lqf.linear.ridge import Ridge
 from lqf.solvers.schur import SchurComplement
+from recorder import Recorder
 
 PROBLEM = {"settings": {"seed": 0}, "labels": [0, 1]}
 
@@ -194,6 +197,62 @@ def test_without_resume_a_checkpoint_is_not_read(tmp_path: Path) -> None:
 def test_resume_without_a_checkpoint_begins_at_the_beginning(tmp_path: Path) -> None:
     model = pcg().fit(X, Y, checkpoint=tmp_path / "none", resume=True)
     assert np.array_equal(model.decision_function(NEW), pcg().fit(X, Y).decision_function(NEW))
+
+
+def test_an_interrupted_kernel_continues_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, dense = tmp_path / "fit.checkpoint", partial(classifier, solver="dense", loo="none")
+    monkeypatch.setattr("lqf.solvers.planner.jacobian_bytes", lambda *_: 8 * 24 * 3 * 8)  # a few weights at a time
+    save = Checkpoint.save
+    monkeypatch.setattr(Checkpoint, "save", lambda self, vectors, state, force=False: save(self, vectors, state, True))
+    calls = counted_calls(monkeypatch, "lqf.kernels.gram.add_gram", at=0)
+    expected = dense().fit(X, Y)
+    whole = len(calls)
+    assert whole > 4
+    with monkeypatch.context() as patch:
+        counted_calls(patch, "lqf.kernels.gram.add_gram", at=whole - 1)
+        with pytest.raises(KeyboardInterrupt):
+            dense().fit(X, Y, checkpoint=file)
+    with monkeypatch.context() as patch:
+        other = counted_calls(patch, "lqf.kernels.gram.add_gram", at=0)
+        dense().fit(X, Y, checkpoint=tmp_path / "other")
+        assert len(other) == whole
+    calls = counted_calls(monkeypatch, "lqf.kernels.gram.add_gram", at=0)
+    said = Recorder()
+    resumed = dense().fit(X, Y, checkpoint=file, resume=True, progress=said)
+    assert any("of the kernel" in line for line in said.said)
+    assert len(calls) == 2
+    assert np.array_equal(resumed.decision_function(NEW), expected.decision_function(NEW))
+    with pytest.raises(LQFError, match="other data or settings"):
+        dense(seed=1).fit(X, Y, checkpoint=file, resume=True)
+
+
+def counted_calls(patch: pytest.MonkeyPatch, name: str, at: int) -> list[int]:
+    """Calls of a function, the ``at``-th of which is interrupted."""
+    module, _, function = name.rpartition(".")
+    plain, calls = getattr(import_module(module), function), []
+
+    def counting(*words: object, **more: object) -> object:
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return plain(*words, **more)
+
+    patch.setattr(name, counting)
+    return calls
+
+
+@pytest.mark.parametrize("place", [0.3, 0.6, 0.9, 0.999])
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: float) -> None:
+    file = tmp_path / "fit.checkpoint"
+    with monkeypatch.context() as patch:
+        interrupt(patch, SchurComplement, "product", at=4)
+        with pytest.raises(KeyboardInterrupt):
+            pcg().fit(X, Y, checkpoint=file)
+    content = bytearray(file.read_bytes())
+    content[int(place * len(content))] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(LQFError, match="not a readable checkpoint"):
+        pcg().fit(X, Y, checkpoint=file, resume=True)
 
 
 @pytest.mark.parametrize("solver", ["sgd", "adam"])

@@ -4,7 +4,7 @@ import pytest
 
 from lqf.errors import LQFError
 from lqf.settings import Settings
-from lqf.utils.text import precise, seconds_of, shortened_path
+from lqf.utils.text import precise, printable, seconds_of, shortened_path
 
 TIMES = {
     "90": 90.0,
@@ -69,3 +69,8 @@ def test_a_probability_has_the_digits_that_tell_it_from_certainty() -> None:
         "99.9983%",
         "100.0%",
     ]
+
+
+def test_control_characters_are_written_out() -> None:
+    assert printable("a\x1b[31mb\x07\x7f\x9b\u202e.jpg\n\tc é") == "a\\x1b[31mb\\x07\\x7f\\x9b\\u202e.jpg\n\tc é"
+    assert printable("a\rb") == "a\\rb"

@@ -51,7 +51,7 @@ from lqf.runtime.distributed import launched
 from lqf.utils.json_values import dump_json
 from lqf.utils.naming import command_line
 from lqf.utils.progress import SILENT, Progress, terminal_progress
-from lqf.utils.text import counted, wrapped
+from lqf.utils.text import counted, printable, wrapped
 
 
 class Command(Protocol):
@@ -257,14 +257,14 @@ def print_json(result: Mapping[str, Any]) -> None:
 def _show(text: str) -> None:
     if sys.stderr.isatty() and sys.stdout.isatty():
         print(file=sys.stderr)  # apart from the bars
-    print(text, flush=True)
+    print(printable(text), flush=True)
 
 
 def _fail(sentence: str, code: int, as_json: bool, aloud: bool | None = None) -> int:
     if not (launched()[0] == 0 if aloud is None else aloud):
         time.sleep(_GRACE_SECONDS)
         return code
-    first, *commands = f"lqf: {sentence}".splitlines()
+    first, *commands = printable(f"lqf: {sentence}").split("\n")
     print(wrapped(first) if sys.stderr.isatty() else first, *commands, sep="\n", file=sys.stderr)
     if as_json:
         _say({"error": sentence})

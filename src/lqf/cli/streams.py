@@ -29,7 +29,7 @@ def prepare() -> None:
     """Streams of this process's own, which never end in a traceback of Python's."""
     _keep_numbers()
     if sys.stdout is None:
-        sys.stdout = _Closed()  # type: ignore[unreachable]
+        sys.stdout = _Closed()
     else:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names a terminal cannot write
     sys.stderr = io.TextIOWrapper(

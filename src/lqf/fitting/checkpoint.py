@@ -1,11 +1,13 @@
 """What a long solve has reached so far, in one file that is always whole; many processes keep and read as one.
 
-The file holds the solver's vectors and, as metadata, where it is and what problem it belongs to. A kill at any moment
-leaves the previous checkpoint readable.
+The file holds the solver's vectors and, as metadata, where it is, what problem it belongs to and a checksum of all
+that. A kill at any moment leaves the previous checkpoint readable. Before a dense solve it holds the part of the kernel
+that is done instead (`KernelKeeper`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +27,11 @@ from lqf.runtime.distributed import World
 from lqf.solvers.stochastic import StateCheckpoint
 from lqf.utils import naming
 from lqf.utils.files import atomic_file
+
+KERNEL = "kernel"
+"""The vector that is a part of a kernel, and the key of what it is a part of."""
+_RARELY = 20
+"""A checkpoint is written again after so many times the time it took."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +89,13 @@ class Checkpoint:
         """Write if the last write is long enough ago."""
         if not force and time.monotonic() - self._last < self.every:
             return
-        self._last = time.monotonic()
+        began = time.monotonic()
         tensors = {k: v.detach().cpu().contiguous() for k, v in {**vectors, **self._vectors}.items()}
         meta = {"fingerprint": self._fingerprint, "state": json.dumps({**state, **self._state})}
         with atomic_file(self.path) as temporary:
-            save_file(tensors, temporary, metadata=meta)
+            save_file(tensors, temporary, metadata={**meta, "sha256": _digest(tensors, meta)})
+        self._last = time.monotonic()
+        self._last += max(0.0, _RARELY * (self._last - began) - self.every)
 
     def load(self) -> State | None:
         """What the file holds; None where there is none; LQFError where it is damaged or of another problem."""
@@ -97,16 +106,43 @@ class Checkpoint:
                 meta = file.metadata() or {}
                 vectors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a dict
         except (SafetensorError, OSError) as error:
-            raise LQFError(
-                f"`{self.path}` is not a readable checkpoint ({error}); delete it and fit without "
-                f"{naming.given('resume')}"
-            ) from error
+            raise self._unreadable(str(error)) from error
         if meta.get("fingerprint") != self._fingerprint:
             raise LQFError(
                 f"`{self.path}` belongs to a fit with other data or settings; give the same ones, or no "
                 f"{naming.given('resume')}"
             )
+        if meta.pop("sha256", None) != _digest(vectors, meta):
+            raise self._unreadable("its checksum is not that of its content")
         return State(vectors, json.loads(meta["state"]))
+
+    def kernel(self, key: str) -> KernelKeeper:
+        """For the kernel that ``key`` stands for."""
+        return KernelKeeper(self, key)
+
+    def _unreadable(self, why: str) -> LQFError:
+        return LQFError(
+            f"`{self.path}` is not a readable checkpoint ({why}); delete it and fit without {naming.given('resume')}"
+        )
+
+
+@dataclass(frozen=True)
+class KernelKeeper:
+    """Keeps the part of one kernel that is done: `lqf.kernels.gram.Keeper`."""
+
+    checkpoint: Checkpoint
+    key: str
+
+    def load(self) -> tuple[Tensor, int, int] | None:
+        """The kernel of the first parts, their number, and entries of a gradient that were held at a time."""
+        state = self.checkpoint.load() if self.checkpoint.resume else None
+        if state is None or state.at.get(KERNEL) != self.key:
+            return None
+        return state.vectors[KERNEL], state.at["done"], state.at["held"]
+
+    def save(self, kernel: Tensor, done: int, held: int) -> None:
+        """If the last write is long enough ago."""
+        self.checkpoint.save({KERNEL: kernel}, {KERNEL: self.key, "done": done, "held": held})
 
 
 def keeper(checkpoint: Checkpoint | None, ridge: Ridge, world: World) -> StateCheckpoint:
@@ -126,6 +162,8 @@ def read_state(
     if checkpoint is None or not checkpoint.resume:
         return None
     state = world.together(checkpoint.load if world.rank == 0 else lambda: None)
+    if state is not None and KERNEL in state.at:  # the solve had not begun; its kernel asks for it
+        state = None
     lengths = {k: len(v) for k, v in state.vectors.items()} if state else {}
     lengths, at = world.all_gather([lengths, state.at if state else None])[0]
     if at is None:
@@ -133,3 +171,24 @@ def read_state(
     say(f"resuming after {at['at']} passes")
     kept = state.vectors if state else {k: torch.zeros(n, dtype=dtype) for k, n in lengths.items()}
     return State({k: world.broadcast_(v) for k, v in kept.items()}, at)
+
+
+def kernel_key(*about: Tensor | object) -> str:
+    """Of all that a kernel comes from."""
+    digest = hashlib.sha256()
+    for one in about:
+        digest.update(_bytes(one) if isinstance(one, Tensor) else repr(one).encode())
+    return digest.hexdigest()
+
+
+def _digest(tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> str:
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
+        digest.update(_bytes(t))
+    return digest.hexdigest()
+
+
+def _bytes(t: Tensor) -> memoryview:
+    return t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lqf.backbones.state import flat_state
 from lqf.curvature import precondition
-from lqf.fitting.checkpoint import State, keeper
+from lqf.fitting.checkpoint import KernelKeeper, State, keeper, kernel_key
 from lqf.kernels.tangent import Kernels, averaged_kernels, exact_kernels
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers import PCG, SGD, Adam, Dense
@@ -34,6 +34,16 @@ def checkpoint_keeper(problem: TrainingProblem) -> StateCheckpoint:
     return keeper(checkpoint, problem.ridge, context.world)
 
 
+def kernel_keeper(problem: TrainingProblem) -> KernelKeeper | None:
+    """Writes what is done of the dense dual's kernel, by all that it comes from."""
+    checkpoint, q = problem.context.checkpoint, problem.quadratic
+    if checkpoint is None:
+        return None
+    layout, relative = q.model.body.layout, q.ridge.stages and q.ridge.to_dict()
+    body = flat_state(problem.head_fit.backbone.body)
+    return checkpoint.kernel(kernel_key(problem.features, q.model.heads, body, q.fold, layout.names, relative))
+
+
 def planned_kernels(problem: TrainingProblem, plan: Plan) -> Kernels:
     """What weight decay and leave-one-out are computed from: exact with the dense dual, averaged otherwise."""
     data, context = problem.data, problem.context
@@ -43,6 +53,7 @@ def planned_kernels(problem: TrainingProblem, plan: Plan) -> Kernels:
             problem.features,
             data.groups,
             budget=plan.jacobian_bytes,
+            keeper=kernel_keeper(problem),
             progress=context.progress,
         )
     return averaged_kernels(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,11 +22,24 @@ from lqf.linear.stages import Groups, group_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.progress import SILENT, Progress
+from lqf.utils.text import counted
 
 Cotangents = Callable[[Tensor], Tensor]
 """Row numbers (B,) -> cotangents at the features (R, B, p), R gradients per row."""
 TOGETHER = 4
 """Gradients of one row that are made together."""
+
+
+class Keeper(Protocol):
+    """Keeps what is done of a kernel, for a process that goes on after a kill."""
+
+    def load(self) -> tuple[Tensor, int, int] | None:
+        """The kernel of the first parts, their number, and entries of a gradient that were held at a time."""
+        ...
+
+    def save(self, kernel: Tensor, done: int, held: int) -> None:
+        """Now and then."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,7 @@ def body_kernel(
     budget: int,
     groups: Groups = (),
     joint: bool = True,
+    keeper: Keeper | None = None,
     progress: Progress = SILENT,
 ) -> Tensor:
     """Inner products of the body's gradients, in float64: one matrix per group of stages, (S, m, m).
@@ -115,7 +130,8 @@ def body_kernel(
     Without groups all weights are in one matrix, (1, m, m), where stages with a ridge strength of their own count by
     what the body's is over theirs: K = Σ_s (μ_body/μ_s) K_s. Arguments as of `body_kernels`.
     """
-    return body_kernels(problem, cotangents, per_row, budget=budget, groups=groups, joint=joint, progress=progress)[0]
+    shared = {"budget": budget, "groups": groups, "joint": joint, "keeper": keeper, "progress": progress}
+    return body_kernels(problem, cotangents, per_row, **shared)[0]  # type: ignore[arg-type]
 
 
 def body_kernels(
@@ -127,6 +143,7 @@ def body_kernels(
     budget: int,
     groups: Groups = (),
     joint: bool = True,
+    keeper: Keeper | None = None,
     progress: Progress = SILENT,
 ) -> Tensor:
     """The same for several sets of gradients, which share their passes: (sets, S, m, m).
@@ -140,11 +157,18 @@ def body_kernels(
         groups: names of the stages in each group.
         joint: True: all (row, r) pairs against each other, (nR, nR), row-major in (row, r). False: the R kernels
             between equal r, averaged: (n, n); an average of several is an estimate anyway and may use TF32.
+        keeper: of what is done, where one process does it all.
         progress: where to report.
     """
+    keeper = keeper if problem.inputs.world.size == 1 else None
     n, world, inputs = len(problem.targets), problem.inputs.world, problem.inputs.gathered()
     tape = Tape(problem.model.body, inputs.example())
     per_gradient = max(1, min(world.all_gather(budget)) // (n * per_row * problem.targets.element_size()))
+    begun = keeper.load() if keeper else None
+    if begun and begun[2] > 2 * per_gradient:  # there was more memory then
+        begun = None
+    if begun:
+        per_gradient = begun[2]
     into = _Into(groups, problem.ridge)
     every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)), into.key)
     mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
@@ -152,10 +176,14 @@ def body_kernels(
     saved, *layers = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
     kernel = torch.zeros(sets, max(1, len(groups)), m, m, dtype=torch.float64, device=problem.targets.device)
+    if begun:
+        kernel.copy_(begun[0])
+        progress.say(f"resuming after {begun[1]} of {counted(len(held), 'part')} of the kernel")
+    first = begun[1] if begun else 0
     draws = per_row // sets  # of a set
     _give_back(kernel.device)
-    with progress.stage("per-sample Jacobians", total=n * len(held), unit="rows") as stage:
-        for group in held:
+    with progress.stage("per-sample Jacobians", total=n * (len(held) - first), unit="rows") as stage:
+        for at, group in enumerate(held[first:], first + 1):
             rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
             sizes = (saved + _whole_bytes(tape, group, rows.element_size()), *layers)
             step = rows_at_a_time(inputs.batch_size, min(TOGETHER, per_row), sizes, rows.device)
@@ -172,6 +200,8 @@ def body_kernels(
                     add_gram(kernel[k // draws, which], block, scale, fast=per_row > 1 and not joint)
             del rows, run, block  # the next group's must not be held at the same time
             _give_back(kernel.device)
+            if keeper:
+                keeper.save(kernel, at, per_gradient)
     return world.all_reduce_(kernel)
 
 

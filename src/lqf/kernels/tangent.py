@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.kernels.gram import body_kernel, combined, every_output
+from lqf.kernels.gram import Keeper, body_kernel, combined, every_output
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear import head_products
 from lqf.linear.problem import QuadraticProblem, rows_of, subproblem
@@ -103,15 +103,18 @@ def exact_kernels(
     *,
     budget: int,
     stages: Groups = (),
+    keeper: Keeper | None = None,
     progress: Progress = SILENT,
 ) -> Kernels:
     """The dense dual's matrices: (z̃_i·z̃_j)·[c = d] for the head, inner products of all gradients for the body.
 
-    ``stages``: groups of them that have a matrix each.
+    ``stages``: groups of them that have a matrix each. ``keeper``: of what is done of the body's.
     """
     c, head = problem.model.n_outputs, head_products.gram(features)
     head = torch.kron(head, torch.eye(c).to(head))
-    body = body_kernel(problem, every_output(problem), c, budget=budget, groups=stages, progress=progress)
+    body = body_kernel(
+        problem, every_output(problem), c, budget=budget, groups=stages, keeper=keeper, progress=progress
+    )
     samples, r = torch.arange(len(problem.inputs.images)), problem.initial_residual(features)
     return Kernels(
         head, body, r, problem.weights, groups, samples, True, stages=stages, relative=_relative(problem, stages)

@@ -10,6 +10,7 @@ from typing import Protocol, TextIO
 
 from lqf.utils.meter import NamedMeter
 from lqf.utils.patience import Patience
+from lqf.utils.text import printable
 
 _CLEAR = "\x1b[K"  # a terminal's "erase to the end of the line"
 
@@ -44,7 +45,7 @@ class TerminalLine:
         self._write("\n")
 
     def say(self, sentence: str) -> None:
-        self._write(f"\r{_CLEAR}{sentence}\n")
+        self._write(f"\r{_CLEAR}{printable(sentence)}\n")
 
     def _write(self, text: str) -> None:
         self.stream.write(text)

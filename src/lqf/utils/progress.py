@@ -17,6 +17,7 @@ from lqf.utils.meter import Meter
 from lqf.utils.patience import Patience
 from lqf.utils.plain_text import PlainText, TerminalLine
 from lqf.utils.progress_lines import ProgressLines
+from lqf.utils.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,7 +129,7 @@ class _Rich(_Silent):
             bars.start()
 
     def say(self, sentence: str) -> None:
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def note(self, sentence: str) -> None:
         self._patience.note(sentence)

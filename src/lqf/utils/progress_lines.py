@@ -15,7 +15,7 @@ from typing import TextIO
 
 from lqf.utils.meter import Meter, NamedMeter
 from lqf.utils.patience import Patience
-from lqf.utils.text import percent, rough_duration
+from lqf.utils.text import percent, printable, rough_duration
 
 LINE_SECONDS = 10.0
 """Between two lines, at least."""
@@ -97,7 +97,7 @@ class ProgressLines:
             self._rung = None
 
     def say(self, sentence: str) -> None:
-        print(sentence, file=self._stream, flush=True)
+        print(printable(sentence), file=self._stream, flush=True)
         self._printed = time.monotonic()
 
     def note(self, sentence: str) -> None:

@@ -30,6 +30,15 @@ def clean(name: str | PurePath) -> str:
     return unicodedata.normalize("NFC", text)
 
 
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What a terminal acts upon, and what turns the direction of writing; lines and tabs are not among them."""
+
+
+def printable(text: str) -> str:
+    """With what a terminal would obey, instead of showing it, written out: file names may hold anything."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
 def listed(names: Sequence[object], limit: int = 10) -> str:
     """`a`, `b`, … for a sentence, with the number of those left out."""
     shown = ", ".join(f"`{n}`" for n in names[:limit])

@@ -8,6 +8,7 @@ import pytest
 from faults import forbid_listing
 from lqf.data import Preprocess, check_trainable, load_samples, open_images
 from lqf.errors import LQFError
+from recorder import Recorder
 
 
 def test_labels_and_ids(flowers):
@@ -70,6 +71,20 @@ def test_composed_and_decomposed_letters_are_one_class(tree):
     samples = load_samples(test, classes=classes)
     assert samples.classes[samples.labels[0]] == unicodedata.normalize("NFC", "été")
     assert len(open_images(samples, Preprocess(8))) == 1  # the file is still found by its own name
+
+
+def test_folders_of_the_same_letters_stored_in_two_ways_are_named(tree):
+    composed, decomposed = (unicodedata.normalize(form, "été") for form in ("NFC", "NFD"))
+    root, said = tree({f"{composed}/1.png": 0, f"{decomposed}/2.png": 0, "a/1.png": 1}), Recorder()
+    samples = load_samples(root, progress=said)
+    assert samples.counts.tolist() == [1, 2]
+    assert "has 2 folders `été`" in said.said[0]
+    assert "read as one class" in said.said[0]
+    with pytest.raises(LQFError, match="move their images into one of them"):
+        load_samples(root, strict=True)
+    os.rename(root / decomposed / "2.png", root / decomposed / "1.png")
+    with pytest.raises(LQFError, match="move their images into one of them"):
+        load_samples(root)
 
 
 def test_names_that_are_no_utf8_have_printable_ids(tree):

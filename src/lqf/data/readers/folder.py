@@ -36,6 +36,7 @@ def read_folder(root: Path, *, strict: bool = False, progress: Progress = SILENT
     if not inside:
         raise LQFError(_without_classes(root, files, other))
     relative = [path.relative_to(root) for path in inside]
+    _tell_alike(root, {path.parts[0] for path in relative}, strict, progress)
     full = {path.parts[0] for path in relative}
     empty = [name for name in folders if name not in full]
     _tell(root, sorted(path.name for path in files if path.parent == root), empty, strict, progress)
@@ -91,6 +92,21 @@ def _tell(root: Path, loose: list[str], empty: list[str], strict: bool, progress
         )
     for fault in faults:
         progress.say(f"`{root}`: left out {fault}")
+
+
+def _tell_alike(root: Path, folders: set[str], strict: bool, progress: Progress) -> None:
+    """Folders of one name whose letters are stored in two ways (as Linux and as macOS do) are one class."""
+    alike: dict[str, list[str]] = {}
+    for name in sorted(folders):
+        alike.setdefault(clean(name), []).append(name)
+    for name, several in alike.items():
+        if len(several) < 2:
+            continue
+        what = f"`{root}` has {len(several)} folders `{name}`, whose letters are stored differently (composed and not)"
+        files = Counter(clean(f) for folder in several for f in os.listdir(root / folder))
+        if strict or max(files.values()) > 1:
+            raise LQFError(f"{what}; move their images into one of them, under names of their own, or rename one")
+        progress.say(f"{what}: they are read as one class")
 
 
 def _walk(folder: Path, above: tuple[tuple[int, int], ...] = ()) -> Iterator[Path]:
