@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev-installed
 CODE := $(wildcard src tests benchmarks)
 BENCHMARKS := $(sort $(wildcard benchmarks/*.py))
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test faults lint format bench docs clean
 
 demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of results
 	$(BIN)/lqf demo --overwrite
@@ -17,6 +17,10 @@ demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of res
 # one thread per process, so that the processes do not compete for the cores
 test: lint  ## lint, then all tests
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+faults: $(DEV)  ## kills, full disks, damaged files, degenerate problems: about ten minutes, with counts at the end
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest tests/faults -m "faults or not faults" \
+		--numprocesses auto --maxprocesses 4 --dist load
 
 lint: $(DEV)  ## style, formatting, layers, types
 	$(BIN)/ruff check $(CODE)
