@@ -103,7 +103,7 @@ def sealed(folder: Path, meta: dict[str, Any]) -> None:
     if isinstance(meta.get("files"), dict):
         for name in meta["files"]:
             file = folder / name
-            if isinstance(name, str) and file.is_file():
+            if len(name) < 200 and file.is_file():
                 meta["files"][name] = hashlib.sha256(file.read_bytes()).hexdigest()
     meta["sha256"] = hashlib.sha256(json.dumps(meta, sort_keys=True).encode()).hexdigest()
     (folder / "model.json").write_text(json.dumps(meta))

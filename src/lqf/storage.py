@@ -273,13 +273,20 @@ def _what(error: BaseException) -> str:
     return shortened(f"{type(error).__name__}: {error}".splitlines()[0], 200)
 
 
+def _has_digest(file: Path, digest: Any) -> bool:
+    try:
+        return file.is_file() and _sha256(file) == digest
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
 def _check_files(path: Path, files: Any) -> None:
     """Every file is the one that was saved, and lies in the folder."""
     if not isinstance(files, dict) or not all(isinstance(name, str) for name in files):
         raise LQFError(f"`{path}` is damaged: `model.json` does not list its files; fit again")
     for name, digest in files.items():
         inside = not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
-        if not inside or not (path / name).is_file() or _sha256(path / name) != digest:
+        if not inside or not _has_digest(path / name, digest):
             raise LQFError(f"`{path}` is damaged: `{name}` is missing or not the file that was saved; fit again")
 
 
@@ -376,6 +383,8 @@ def _read_loo(meta: dict[str, Any], tensors: Mapping[str, torch.Tensor], train: 
     if meta["loo"] is None:
         return None
     labels, w = torch.tensor(train.labels), torch.tensor(train.weights)
+    if len(tensors["loo"]) != len(labels):
+        raise ValueError(f"leave-one-out of {len(tensors['loo'])} images, and {len(labels)} in samples.csv")
     by = _fields(Settings, meta["settings"]).choose_by
     level, note = meta["loo"]["level"], meta["loo"]["note"]
     return LeaveOneOut(tensors["loo"], level, note, labels=labels, weights=w, choose_by=by)
