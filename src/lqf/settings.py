@@ -99,7 +99,10 @@ def _by_name(weights: Mapping[Any, Any]) -> dict[str, float]:
 
 POSITIVE = Rule(_is_positive, "it must be a positive number")
 POSITIVE_OR_NONE = Rule(lambda v: v is None or _is_positive(v), "it must be a positive number, or None")
-DECAY = Rule(lambda v: _is_positive(v) or (isinstance(v, str) and v == "auto"), "give `auto` or a positive number")
+DECAY = Rule(
+    lambda v: (_is_positive(v) and 1e-20 <= v <= 1e20) or (isinstance(v, str) and v == "auto"),
+    "give `auto` or a positive number from 1e-20 to 1e20",
+)
 COUNT = Rule(_is_count, "it must be a whole number, 1 or more")
 COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None")
 NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")

@@ -16,6 +16,7 @@ from lqf.fitting.select_ridge import Choice, choose_strengths
 from lqf.fitting.select_shown import given_shown
 from lqf.fitting.select_views import too_expensive, without_views
 from lqf.fitting.solve import planned_kernels
+from lqf.fitting.sound import check_strengths
 from lqf.fitting.strengths import Strengths
 from lqf.fitting.training_problem import Moves, TrainingProblem
 from lqf.fitting.without_fold import nested_choice
@@ -193,6 +194,8 @@ def with_strengths(problem: TrainingProblem, fixed: Ridge | Strengths | None = N
     elif fixed is not None and fixed.stages:  # these count in the kernels by their strengths
         relative = fixed if isinstance(fixed, Ridge) else Ridge(1.0, 1.0, fixed.stages)
         problem = replace(problem, quadratic=problem.quadratic.with_ridge(relative))
+    if isinstance(fixed, Ridge):
+        check_strengths(fixed)
     with context.timed("kernel"):
         kernels = planned_kernels(problem, plan)
     with context.timed("weight decay"):
