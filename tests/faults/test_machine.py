@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from faults.test_kills import ACTS, model
+from acts import ACTS, model
 from forked import Ended, forked
 from lqf import storage
 
 COMMANDS = [name for name in ACTS if name != "save"]
-EVALUATE = ["evaluate", "run", "{world}/test"]
 
 
 def words(name: str, world: Path) -> list[str]:
