@@ -47,7 +47,7 @@ from lqf.utils import naming
 from lqf.utils.files import atomic_folder, has_format
 from lqf.utils.json_values import dump_json, json_values
 from lqf.utils.regular import read_regular
-from lqf.utils.rooms import recover
+from lqf.utils.rooms import check_place, recover
 from lqf.utils.text import shortened
 from lqf.utils.typed import check_types
 
@@ -93,6 +93,7 @@ def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something, before any work is done."""
     recover(path)
     if not path.exists():
+        check_place(path)
         return
     if not overwrite:
         raise LQFError(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lqf.errors import LQFError
 from lqf.utils import files, rooms
 from lqf.utils.exchange import exchange
 from lqf.utils.files import atomic_file, atomic_folder, check_folder
@@ -164,3 +165,12 @@ def test_a_failed_file_leaves_the_old_one(tmp_path: Path) -> None:
         fail()
     assert path.read_text() == "old"
     assert listing(tmp_path) == ["model"]
+
+
+def test_a_place_that_takes_no_folder_is_refused_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (Path("/proc/run"), tmp_path / "file" / "run"):
+        with pytest.raises(LQFError, match="takes no new folder"):
+            check_folder(path, False, marker="a", format="f", command="c")
+    check_folder(tmp_path / "deep" / "er" / "run", False, marker="a", format="f", command="c")
+    assert listing(tmp_path) == ["file"]

@@ -25,6 +25,8 @@ def in_words(error: Exception) -> str:
     if number in _FORBIDDEN or "Read-only file system" in text or "Permission denied" in text:
         reason = os.strerror(number) if number else "Permission denied"
         return f"nothing can be written{place} ({reason}); choose another place"
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"`{error.filename}` could not be read or written ({error.strerror}); look whether it is still there"
     if name == "LinAlgError" or name == "_LinAlgError":
         return f"the equations could not be solved ({what}); give a larger --weight-decay, or leave it to `auto`"
     hint = "" if os.environ.get("LQF_DEBUG") == "1" else "; LQF_DEBUG=1 shows where"

@@ -14,7 +14,7 @@ from typing import Any
 from lqf.errors import LQFError
 from lqf.utils import naming
 from lqf.utils.exchange import exchange
-from lqf.utils.rooms import NEW, OLD, recover, room
+from lqf.utils.rooms import NEW, OLD, check_place, recover, room
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
@@ -45,6 +45,7 @@ def check_file(path: Path, overwrite: bool, suffixes: Sequence[str]) -> None:
         raise LQFError(f"`{path}` does not end in {' or '.join(suffixes)}; that says what to write")
     if path.exists() and not overwrite:
         raise LQFError(f"`{path}` exists; choose another file, or give {naming.given('overwrite')} to replace it")
+    check_place(path)
 
 
 def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -104,6 +105,7 @@ def check_folder(path: Path, overwrite: bool, *, marker: str, format: str, comma
     """
     recover(path)
     if not path.exists():
+        check_place(path)
         return
     if not overwrite:
         raise LQFError(

@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from lqf.errors import LQFError
+
 if sys.platform != "win32":  # there nobody can tell a room in use from one that was left
     import fcntl
 
@@ -37,6 +39,18 @@ def room(path: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+def check_place(path: Path) -> None:
+    """Refuse, before any work is done, a place where no folder can be made."""
+    above = next(folder for folder in (path.absolute().parent, *path.absolute().parents) if folder.exists())
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=f".{path.name}.{NEW}.", dir=above))
+    except OSError as error:
+        raise LQFError(
+            f"`{path}` cannot be written: `{above}` takes no new folder ({error.strerror or error}); choose another "
+            "place"
+        ) from error
 
 
 def recover(path: Path) -> None:
