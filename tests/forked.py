@@ -89,8 +89,9 @@ def forked(
             raise AssertionError(f"hung: {work}\n{text.decode()}")
     _, status = os.waitpid(pid, 0)
     os.close(read)
-    words, _, moments = text.decode(errors="replace").rpartition("\x00moments ")
-    return Ended(os.waitstatus_to_exitcode(status), words or moments, int(moments) if words or moments.isdigit() else 0)
+    words, found, moments = text.decode(errors="replace").rpartition("\x00moments ")
+    code = os.waitstatus_to_exitcode(status)
+    return Ended(code, words, int(moments)) if found else Ended(code, moments, 0)
 
 
 def _child(
