@@ -49,6 +49,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     from lqf.fitting import Model
     from lqf.runtime.deadline import process_began
     from lqf.storage import check_target, kept_bytes, save
+    from lqf.utils.rooms import recover
 
     model = LQFClassifier(**{k: v for k, v in vars(args).items() if k in LQFClassifier().get_params()})
     earlier = _earlier(args, out, progress)
@@ -78,6 +79,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
                     save(model.fitted_, out, overwrite=args.overwrite)
                 if not _time_was_up(model.report_):
                     checkpoint.unlink(missing_ok=True)
+                    recover(checkpoint)  # what a kill has left of writing it
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(args, out, kept, checkpoint, before)) from None
     except ProcessLost as lost:
