@@ -251,7 +251,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     content = bytearray(file.read_bytes())
     content[int(place * len(content))] ^= 1
     file.write_bytes(content)
-    with pytest.raises(LQFError, match="not a readable checkpoint|other data or settings"):
+    with pytest.raises(LQFError, match=r"not a readable checkpoint|other data or settings"):
         pcg().fit(X, Y, checkpoint=file, resume=True)
 
 
