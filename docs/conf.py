@@ -15,4 +15,4 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_class_signature = "mixed"
 napoleon_use_ivar = True
-nitpicky = False
+default_role = "code"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lqf.errors import LQFError, NotFitted
 
 if TYPE_CHECKING:
+    from lqf.changes.constraints import Agree, Bound, EqualMeans, KeepRight
     from lqf.estimator import LQFClassifier, load
     from lqf.reports.comparison import compare
     from lqf.reports.explanations import Explanations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LATER = {
+    **dict.fromkeys(("Agree", "Bound", "EqualMeans", "KeepRight"), "lqf.changes.constraints"),
     "LQFClassifier": "lqf.estimator",
     "compare": "lqf.reports.comparison",
     "load": "lqf.estimator",
@@ -29,7 +31,20 @@ _LATER = {
 }
 """Public names whose modules import torch, for which `lqf --help` need not wait."""
 
-__all__ = ["Explanations", "LQFClassifier", "LQFError", "NotFitted", "__version__", "compare", "load", "select"]
+__all__ = [
+    "Agree",
+    "Bound",
+    "EqualMeans",
+    "Explanations",
+    "KeepRight",
+    "LQFClassifier",
+    "LQFError",
+    "NotFitted",
+    "__version__",
+    "compare",
+    "load",
+    "select",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -121,7 +121,7 @@ def compare(first: Classifier, second: Classifier, X: Any, y: Any = None, *, pro
     Args:
         first: fitted.
         second: fitted on the same classes, by whatever network.
-        X: a folder CLASS/*.jpg, a manifest, or whatever `LQFClassifier.score` takes.
+        X: a folder ``CLASS/*.jpg``, a manifest, or whatever `LQFClassifier.score` takes.
         y: labels, where X has none.
         progress: where to report.
     """
