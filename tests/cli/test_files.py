@@ -179,14 +179,19 @@ def test_a_file_is_replaced_only_where_that_is_said(lqf, run, photos):
     assert ".csv or .jsonl or .parquet" in called.err
 
 
-def test_an_interrupted_file_is_not_there(lqf, run, photos, monkeypatch):
+def test_a_file_that_cannot_be_written_is_not_there_and_what_was_predicted_is_kept(lqf, run, photos, monkeypatch):
     def broken(*args, **kwargs):
         args[0].write_text("half")
         raise OSError("disk full")
 
-    monkeypatch.setattr("lqf.reports.row_files.write_table", broken)
-    assert lqf("predict", run, photos / "test", "-o", "out.csv").code == 1
-    assert list(Path().iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr("lqf.reports.row_files.write_table", broken)
+        called = lqf("predict", run, photos / "test", "-o", "out.csv")
+    assert called.code == 1
+    assert "12 of 12 images are predicted and kept in `out.csv.partial`" in called.err
+    assert [path.name for path in Path().iterdir()] == ["out.csv.partial"]
+    assert lqf("predict", run, photos / "test", "-o", "out.csv", "--resume").code == 0
+    assert [path.name for path in Path().iterdir()] == ["out.csv"]
 
 
 def test_parquet_without_pyarrow_says_what_to_install_before_any_work(lqf, run, photos, monkeypatch):

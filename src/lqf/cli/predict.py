@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from lqf.reports.predictions import Prediction, Sure
 
 SUMMARY = "labels and probabilities of new images, on the screen or in a file"
+UNSURE = ("sets", "std", "novelty")
+"""Options that ask how sure the predictions are."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     below = "`unsure` instead of a label that is less probable, e.g. 0.8"
     parser.add_argument("--threshold", type=options.share, metavar="P", help=below)
     options.add_settings(parser, Setup, only=("strict",))
+    parser.add_argument("--jobs", type=options.positive, metavar="N", help="threads that decode; default: all cores")
+    go_on = "go on from FILE.partial of a run that was interrupted"
+    parser.add_argument("--resume", action="store_true", default=False, help=f"with -o: {go_on}")
     add_unsure(parser.add_argument_group("how sure"))
 
 
@@ -53,6 +59,47 @@ def add_unsure(group: argparse._ActionsContainer) -> None:
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Predict every image; one that cannot be read is a row with a note, unless none can."""
     began, out = time.perf_counter(), options.rows_path(args)
+    whole = next((f"--{name}" for name in (*UNSURE, "json") if getattr(args, name, False)), None)
+    check_resume(args, out, whole)
+    if out is not None and whole is None:
+        result = _to_file(args, out, progress)
+    else:
+        result = _held(args, out, progress)
+    result |= {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
+    if result["skipped"]:
+        n = len(result["skipped"])
+        raise Incomplete(_left_out(n, result["n"] + n), result)
+    return result
+
+
+def check_resume(args: argparse.Namespace, out: Path | None, whole: str | None) -> None:
+    """Refuse to continue what is not written row by row."""
+    if args.resume and out is None:
+        raise LQFError("--resume continues a file; name it with -o, e.g. -o predictions.csv")
+    if args.resume and whole is not None:
+        raise LQFError(f"--resume continues a file of labels, and {whole} needs all images at once; leave one out")
+
+
+def _to_file(args: argparse.Namespace, out: Path, progress: Progress) -> dict[str, Any]:
+    """Rows are written as they come."""
+    check_unsure(args)
+    threshold = getattr(args, "threshold", None)
+    done = load_model(args).predict_to_file(
+        args.images,
+        out,
+        top=getattr(args, "top", 1),
+        threshold=threshold,
+        jobs=getattr(args, "jobs", None),
+        resume=args.resume,
+        overwrite=args.overwrite,
+        strict=getattr(args, "strict", False),
+        progress=progress,
+    )
+    return {"n": done.n, "unsure": done.unsure, "threshold": threshold, "sets": None, "skipped": done.skipped}
+
+
+def _held(args: argparse.Namespace, out: Path | None, progress: Progress) -> dict[str, Any]:
+    """All images at once: for the screen, for JSON, and where it is asked how sure the predictions are."""
     from lqf.data.named import name_images
     from lqf.reports import predictions, row_files
 
@@ -62,7 +109,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     classes = model.fitted_.classes
     predictions.check_threshold(classes, threshold)
     check_unsure(args)
-    images = model.open(samples, strict=getattr(args, "strict", False), progress=progress)
+    strict, jobs = getattr(args, "strict", False), getattr(args, "jobs", None)
+    images = model.open(samples, strict=strict, jobs=jobs, progress=progress)
     predicted, *numbers = model.scores(images, progress=progress)
     about, sure = unsure(args, model, images, predicted, progress)
     rows = predictions.predictions(
@@ -70,7 +118,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     )
     if out is not None:
         row_files.write(out, predictions.table(rows, nested=row_files.is_nested(out)), overwrite=args.overwrite)
-    result = {
+    return {
         "predictions": _entries(images.samples.ids, rows, classes, *numbers),
         "n": len(images),
         "unsure": sum(row.unsure is True for row in rows),
@@ -78,13 +126,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "classes": list(classes),
         **about,
         "skipped": images.skipped,
-        "run": args.run,
-        "output": out,
-        "seconds": time.perf_counter() - began,
     }
-    if images.skipped:
-        raise Incomplete(_left_out(len(images.skipped), len(samples)), result)
-    return result
 
 
 def check_unsure(args: argparse.Namespace) -> None:
@@ -102,7 +144,7 @@ def unsure(
     args: argparse.Namespace, model: LQFClassifier, images: Images, predicted: Any, progress: Progress
 ) -> tuple[dict[str, Any], list[Sure] | None]:
     """What holds for all predictions, and how sure each of them is, as far as it was asked for."""
-    about: dict[str, Any] = dict.fromkeys(("sets", "std", "novelty"))
+    about: dict[str, Any] = dict.fromkeys(UNSURE)
     wanted = [name for name in about if hasattr(args, name)]
     if not wanted:
         return about, None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -16,6 +17,20 @@ def in_order(function: Callable[[int], T], items: Sequence[int], workers: int) -
     if workers <= 1 or len(items) <= 1:
         yield from map(function, items)
         return
-    with ThreadPoolExecutor(min(workers, len(items)), thread_name_prefix="lqf-decode") as pool:
-        for start in range(0, len(items), _AT_ONCE):
-            yield from pool.map(function, items[start : start + _AT_ONCE])  # cancels the rest when it is left early
+    yield from read_ahead(function, items, workers, _AT_ONCE)
+
+
+def read_ahead(function: Callable[[int], T], items: Sequence[int], workers: int, ahead: int) -> Iterator[T]:
+    """`in_order` with at most ``ahead`` results that nobody has taken yet; made while those taken are used."""
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(max(1, min(workers, len(items))), thread_name_prefix="lqf-decode") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) >= ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -19,6 +19,7 @@ from lqf.estimator.constraining import Constraining
 from lqf.estimator.exporting import Exporting
 from lqf.estimator.fit import Kept, check_solver, fit_model
 from lqf.estimator.suggesting import Suggesting
+from lqf.estimator.to_file import ToFile
 from lqf.estimator.tuning import Tuning
 from lqf.estimator.unsure import Unsure
 from lqf.fitting import Context, Model
@@ -30,7 +31,7 @@ from lqf.settings import Settings, Setup, described
 from lqf.utils.progress import SILENT, Progress
 
 
-class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Constraining, Suggesting):
+class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Constraining, Suggesting, ToFile):
     """Fine-tunes a pretrained network by solving one linear-quadratic problem.
 
     Nothing has to be tuned; every argument has a default that is chosen from the data where that is possible. A fitted

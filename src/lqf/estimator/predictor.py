@@ -114,11 +114,13 @@ class Predictor(Shown, Parameters):
             )
         return fitted.loo
 
-    def open(self, samples: Samples, *, strict: bool = False, progress: Progress | None = None) -> Images:
-        """Decode images the way the model was fitted."""
+    def open(
+        self, samples: Samples, *, strict: bool = False, jobs: int | None = None, progress: Progress | None = None
+    ) -> Images:
+        """Decode images the way the model was fitted, on ``jobs`` threads (default: one per processor)."""
         progress = self._shown(progress)
         check_kind(samples.source, self.tensors)
-        images = open_images(samples, self._model().preprocess, strict=strict, progress=progress)
+        images = open_images(samples, self._model().preprocess, strict=strict, workers=jobs, progress=progress)
         report_skipped(images, progress)
         return images
 

@@ -13,20 +13,18 @@ from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fast import FastLinearization
 from lqf.fitting.knowledge import Known
 from lqf.fitting.point import Point
+from lqf.fitting.ready import CPU, ReadyModel
 from lqf.fitting.report import FitReport
 from lqf.linear import sweep
-from lqf.linear.inputs import Inputs, average_views
-from lqf.linear.linearize import Linearization, linearized_body
+from lqf.linear.inputs import average_views
 from lqf.linear.model import with_one
 from lqf.settings import Settings, Setup
 from lqf.utils.notebook import Shown
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted
 
-CPU = torch.device("cpu")
 FINETUNING = "finetune"
 """In place of a solver's name: of networks that were trained by mini-batches, and not solved."""
 
@@ -169,40 +167,23 @@ class FittedModel(Shown):
         """Pixels to inputs, for the training images."""
         return self.preprocess if self.trained_views is None else replace(self.preprocess, views=self.trained_views)
 
+    def ready(self, device: torch.device, batch_size: int) -> ReadyModel:
+        """For images that come in parts."""
+        return ReadyModel(self, device, batch_size)
+
     def outputs(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """f of every image, (N, C), on the CPU."""
-        body, inputs = self._opened(images, device, batch_size)
-        head, point, delta = (t.to(device=device, dtype=inputs.dtype) for t in (self.head, self.point, self.delta))
-        if not self.head_alone:
-            if body.size != len(self.delta):
-                raise LQFError(
-                    f"the model changes {len(self.delta):,} weights of its network, and there are {body.size:,} from "
-                    f"`{self.stage}` on; fit again"
-                )
-            body = FastLinearization(body, inputs.dtype, inputs.example(), recorded=False)
-
-        def apply(_: Tensor, x: Tensor) -> Tensor:
-            z, dz = (body.value(x), None) if self.head_alone else body.jvp(x, delta)
-            f = self.constant + with_one(z) @ head.T
-            return f if dz is None else f + dz @ point.T
-
-        stage = ("predicting", len(inputs))
-        rows = sweep.sweep(inputs.batches(), len(inputs), apply, progress=progress, stage=stage, collect=CPU)
-        return average_views(rows, images.n_views)
+        return self.ready(device, batch_size).outputs(images, progress)
 
     def features(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """z of every image, (N, p), on the CPU: what the head sees, averaged over the image's views."""
-        body, inputs = self._opened(images, device, batch_size)
-        return average_views(sweep.features(body, inputs, progress=progress, collect=CPU), images.n_views)
+        ready = self.ready(device, batch_size)
+        return average_views(
+            sweep.features(ready.body, ready.inputs(images), progress=progress, collect=CPU), images.n_views
+        )
 
     def outputs_of(self, features: Tensor, n_views: int) -> Tensor:
         """f (N, C) on the CPU, of a head alone, from the features (N·V, p) of all rows."""
         assert self.head_alone
         rows = self.constant + with_one(features) @ self.head.to(features).T
         return average_views(rows.cpu(), n_views)
-
-    def _opened(self, images: Images, device: torch.device, batch_size: int) -> tuple[Linearization, Inputs]:
-        dtype = self.settings.torch_dtype
-        prefix, body = linearized_body(self.backbone.body.to(device=device, dtype=dtype), self.stage)
-        inputs = Inputs(images, self.preprocess, device=device, dtype=dtype, batch_size=batch_size, prefix=prefix)
-        return body, inputs

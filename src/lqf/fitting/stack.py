@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from lqf.backbones import Backbone
-from lqf.data import Images, Preprocess, with_views
+from lqf.data import Images, Preprocess
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.fitted_model import FittedModel, TrainingTable
+from lqf.fitting.ready import ReadyStack
 from lqf.fitting.report import FitReport
 from lqf.settings import Settings, Setup
 from lqf.utils.notebook import Shown
@@ -104,13 +105,13 @@ class Stack(Shown):
         """Whether only last layers were trained."""
         return all(m.head_alone for m in self.members)
 
+    def ready(self, device: torch.device, batch_size: int) -> ReadyStack:
+        """For images that come in parts."""
+        return ReadyStack(self, device, batch_size)
+
     def outputs(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """f of every image, (N, C), on the CPU."""
-        parts = [
-            w * m.outputs(with_views(images, m.preprocess), device=device, batch_size=batch_size, progress=progress)
-            for w, m in zip(self.weights, self.members, strict=True)
-        ]
-        return torch.stack(parts).sum(0)
+        return self.ready(device, batch_size).outputs(images, progress)
 
     def features(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """What the main member's head sees, (N, p)."""

@@ -117,7 +117,7 @@ def predictions(
             continue
         k, p, own = next(rows)
         unsure = None if threshold is None else float(p[k]) < threshold
-        found.append(Prediction(path, _ranked(classes, k, p, top), unsure, given=label, sure=own))
+        found.append(Prediction(path, ranked(classes, k, p, top), unsure, given=label, sure=own))
     return found
 
 
@@ -147,21 +147,50 @@ def table(rows: Sequence[Prediction], *, nested: bool = False) -> list[dict[str,
         rows: the predictions.
         nested: for JSON.
     """
-    most = max((len(r.ranked) for r in rows), default=0)
-    first, labelled = any(r.unsure is not None for r in rows), any(r.given is not None for r in rows)
-    asked = next((r.sure for r in rows if r.sure is not None), Sure()).columns(nested=nested)
-    return [
-        {
+    columns = Columns(
+        most=max((len(r.ranked) for r in rows), default=0),
+        threshold=any(r.unsure is not None for r in rows),
+        given=any(r.given is not None for r in rows),
+        sure=tuple(next((r.sure for r in rows if r.sure is not None), Sure()).columns(nested=nested)),
+        nested=nested,
+    )
+    return [columns.row(r) for r in rows]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Of a table of predictions.
+
+    Attributes:
+        most: so many classes of each image.
+        threshold: whether predictions may be unsure.
+        given: whether there are labels.
+        sure: what was asked for of how sure they are.
+        nested: whether values may be lists.
+    """
+
+    most: int
+    threshold: bool
+    given: bool
+    sure: tuple[str, ...]
+    nested: bool
+
+    def row(self, r: Prediction) -> dict[str, Any]:
+        """One prediction."""
+        return {
             "path": r.path,
-            **({"given": r.given} if labelled else {}),
+            **({"given": r.given} if self.given else {}),
             "label": r.label,
             "probability": r.probability,
-            **({"top": r.top} if nested else _flat(r, most, first)),
-            **(dict.fromkeys(asked) | ({} if r.sure is None else r.sure.columns(nested=nested))),
+            **({"top": r.top} if self.nested else _flat(r, self.most, self.threshold)),
+            **(dict.fromkeys(self.sure) | ({} if r.sure is None else r.sure.columns(nested=self.nested))),
             "note": r.note,
         }
-        for r in rows
-    ]
+
+    @property
+    def kinds(self) -> dict[str, type]:
+        """What the values of the columns are, where nothing was asked for of how sure they are."""
+        return {k: float if k.startswith("probability") else str for k in self.row(Prediction(""))}
 
 
 def answers(rows: Sequence[Prediction]) -> list[dict[str, Any]]:
@@ -179,8 +208,8 @@ def answers(rows: Sequence[Prediction]) -> list[dict[str, Any]]:
     ]
 
 
-def _ranked(classes: Sequence[str], best: int, p: np.ndarray, top: int) -> tuple[tuple[str, float], ...]:
-    """The predicted class first: rounding may have made two probabilities equal."""
+def ranked(classes: Sequence[str], best: int, p: np.ndarray, top: int) -> tuple[tuple[str, float], ...]:
+    """The ``top`` classes, the predicted one first: rounding may have made two probabilities equal."""
     order = [best, *(k for k in (-p).argsort(kind="stable").tolist() if k != best)]
     return tuple((classes[k], float(p[k])) for k in order[:top])
 
