@@ -59,9 +59,6 @@ def test_ctrl_c_says_how_to_continue(lqf, run, photos, monkeypatch):
     assert called.code == 130
     assert "of 12 images are predicted and kept in `out.csv.partial`; the same again with --resume" in called.err
     assert os.listdir() == ["out.csv.partial"]
-    parts.clear()
-    called = lqf("predict", run, photos / "test", "-o", "two.csv", "--batch-size", 9)
-    assert called.code == 0, called.err
 
 
 def test_other_options_do_not_continue(lqf, run, photos, monkeypatch):

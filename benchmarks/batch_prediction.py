@@ -1,0 +1,136 @@
+"""Images per second of predictions in a file, beside a plain forward pass of the backbone on the same images.
+
+    python benchmarks/batch_prediction.py DATA --size 224 --limit-per-class 2 --images 64 --runs 3
+
+DATA is a folder with train/ and test/. Two models are fitted on few images in one view: a closed-form head, and the
+whole network linearised, by the dense solver. Test images, repeated where there are fewer, are then predicted by
+`predict_to_file`. The backbone alone, in eval mode and without a head, takes the same images in the same batches,
+decoded by the same threads. Once from the files to the CSV, and once from decoded images to outputs. Seconds are
+medians of runs in turn, after one that is not counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common.hardware import hardware, write
+from common.options import Options
+
+from lqf import LQFClassifier
+from lqf.data import normalize, open_images
+from lqf.data.named import name_images
+from lqf.data.streaming import stream_images
+from lqf.linear.batch import usual_rows
+from lqf.runtime.device import resolve_device
+from lqf.runtime.memory import cores
+
+NAMES = ("backbone", "weights", "size", "limit_per_class", "seed", "device")
+"""Settings."""
+MODELS: dict[str, dict[str, Any]] = {
+    "head": {"solver": "head"},
+    "LQF": {"solver": "dense", "linearize": "all", "weight_decay": 1.0, "body_weight_decay": 1.0, "loo": "none"},
+}
+
+
+def options() -> Options:
+    """The command line."""
+    out = Options(__doc__, "DATA --size 32 --limit-per-class 2 --images 20 --runs 1")
+    out.add_data()
+    out.add_settings(*NAMES)
+    out.add_argument("--images", type=int, default=64, help="test images")
+    out.add_argument("--runs", type=int, default=3, help="timed runs of each")
+    return out
+
+
+def copied(data: Path, n: int, folder: Path) -> Path:
+    """So many test images, each a file of its own."""
+    found = sorted(p for p in (data / "test").glob("*/*") if p.is_file())
+    found = found[:: max(1, len(found) // n)]
+    folder.mkdir()
+    for i in range(n):
+        image = found[i % len(found)]
+        shutil.copy(image, folder / f"{i:06d}{image.suffix}")
+    return folder
+
+
+def calls(model: LQFClassifier, new: Path, out: Path) -> dict[str, Callable[[], Any]]:
+    """The same images through the model and through its backbone, with and without decoding."""
+    fitted, device = model.fitted_, resolve_device(model.device)
+    preprocess, dtype, rows = fitted.preprocess, fitted.settings.torch_dtype, usual_rows(device)
+    body = fitted.backbone.body.to(device=device, dtype=dtype).eval()
+    samples, _ = name_images([new])
+    held, ready = open_images(samples, preprocess), fitted.ready(device, rows)
+
+    def forward(pixels: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            found: torch.Tensor = body(normalize(pixels.to(device), preprocess, dtype)).cpu()
+        return found
+
+    def plain() -> None:
+        for part in stream_images(samples, preprocess, np.arange(len(samples)), rows, cores()):
+            assert part.images is not None
+            forward(part.images.batch(range(len(part.images))))
+
+    def plain_held() -> None:
+        for index in torch.arange(len(samples)).split(rows):
+            forward(held.batch(index))
+
+    return {
+        "file": lambda: model.predict_to_file(new, out, overwrite=True),
+        "backbone, decoding": plain,
+        "outputs": lambda: ready.outputs(held),
+        "backbone": plain_held,
+    }
+
+
+def seconds(calls: dict[str, Callable[[], Any]], runs: int) -> dict[str, float]:
+    """Median of each, called in turn."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for k in range(runs + 1):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            if k:
+                taken[name].append(time.perf_counter() - began)
+    return {name: statistics.median(all_) for name, all_ in taken.items()}
+
+
+def rates(took: dict[str, float], n: int) -> dict[str, Any]:
+    """Images per second, and the model's share of the backbone's."""
+    per_second = {name: n / s for name, s in took.items()}
+    return {
+        "images per second": per_second,
+        "ratio": {
+            "from files to the CSV": per_second["file"] / per_second["backbone, decoding"],
+            "without decoding": per_second["outputs"] / per_second["backbone"],
+        },
+    }
+
+
+def main() -> None:
+    """Fit both, time both."""
+    args = options().parse()
+    given = {name: getattr(args, name) for name in NAMES}
+    rows = {}
+    with tempfile.TemporaryDirectory() as folder:
+        new = copied(args.data, args.images, Path(folder) / "new")
+        for name, settings in MODELS.items():
+            model = LQFClassifier(**given, **settings, views="none", pooling="avg", verbose=0).fit(args.data / "train")
+            rows[name] = rates(seconds(calls(model, new, Path(folder) / "out.csv"), args.runs), args.images)
+            print(name, rows[name], flush=True)
+    device = resolve_device(args.device)
+    about = {"images": args.images, "threads of the network": torch.get_num_threads(), "threads that decode": cores()}
+    backbone = args.backbone.replace(":", "-")
+    write(f"batch_prediction-{backbone}-{device.type}", {"models": rows, **about, **hardware(device)}, args.out)
+
+
+if __name__ == "__main__":
+    main()
