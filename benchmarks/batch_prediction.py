@@ -69,9 +69,10 @@ def calls(model: LQFClassifier, new: Path, out: Path) -> dict[str, Callable[[], 
     samples, _ = name_images([new])
     held, ready = open_images(samples, preprocess), fitted.ready(device, rows)
 
-    def forward(pixels: torch.Tensor) -> torch.Tensor:
+    def forward(pixels: torch.Tensor, order: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
         with torch.inference_mode():
-            found: torch.Tensor = body(normalize(pixels.to(device), preprocess, dtype)).cpu()
+            x = normalize(pixels.to(device), preprocess, dtype).contiguous(memory_format=order)
+            found: torch.Tensor = body(x).cpu()
         return found
 
     def plain() -> None:
@@ -79,15 +80,16 @@ def calls(model: LQFClassifier, new: Path, out: Path) -> dict[str, Callable[[], 
             assert part.images is not None
             forward(part.images.batch(range(len(part.images))))
 
-    def plain_held() -> None:
+    def plain_held(order: torch.memory_format) -> None:
         for index in torch.arange(len(samples)).split(rows):
-            forward(held.batch(index))
+            forward(held.batch(index), order)
 
     return {
         "file": lambda: model.predict_to_file(new, out, overwrite=True),
         "backbone, decoding": plain,
         "outputs": lambda: ready.outputs(held),
-        "backbone": plain_held,
+        "backbone": lambda: plain_held(torch.contiguous_format),
+        "backbone, channels last": lambda: plain_held(torch.channels_last),
     }
 
 
@@ -111,6 +113,7 @@ def rates(took: dict[str, float], n: int) -> dict[str, Any]:
         "ratio": {
             "from files to the CSV": per_second["file"] / per_second["backbone, decoding"],
             "without decoding": per_second["outputs"] / per_second["backbone"],
+            "without decoding, channels last": per_second["outputs"] / per_second["backbone, channels last"],
         },
     }
 
