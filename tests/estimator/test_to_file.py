@@ -19,6 +19,7 @@ from lqf.data.named import name_images
 from lqf.data.pixels import PixelImages, decoded
 from lqf.fitting.identity import identity
 from lqf.reports import predictions, row_files
+from lqf.reports.unfinished import Unfinished
 from recorder import Interrupting, Recorder
 from stacks import stacked
 
@@ -245,6 +246,20 @@ def test_what_was_interrupted_is_not_lost_by_forgetting_resume(models, new):
     with pytest.raises(LQFError, match="does not have the predictions of an interrupted run"):
         models["head"].predict_to_file(new, "two.csv", resume=True)
     assert Path("two.csv.partial").read_text() == "my notes\n"
+    Path("three.csv.partial").mkdir()
+    with pytest.raises(LQFError, match="cannot be read"):
+        models["head"].predict_to_file(new, "three.csv", resume=True)
+
+
+def test_what_another_run_wrote_meanwhile_is_not_taken_for_this_one(models, new, monkeypatch):
+    def elsewhere(*args: object) -> list[int]:
+        return [place + 1 for place in add(*args)]
+
+    add = Unfinished.add
+    monkeypatch.setattr(Unfinished, "add", elsewhere)
+    with pytest.raises(LQFError, match="was changed while it was in use"):
+        models["head"].predict_to_file(new, "out.csv")
+    assert not Path("out.csv").exists()
 
 
 def test_without_anything_to_resume_it_begins(models, new):

@@ -207,7 +207,7 @@ class _Run:
             if i in self.reasons:
                 yield Prediction(name, note=self.reasons[i], given=label)
                 continue
-            best = self.unfinished.read(place)
+            best = self.unfinished.read(place, name)
             unsure = None if self.threshold is None else best[0][1] < self.threshold
             self.unsure += unsure is True
             yield Prediction(name, best, unsure, given=label)

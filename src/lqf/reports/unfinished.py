@@ -77,15 +77,12 @@ class Unfinished:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not (resume and self.path.exists() and self._header() is not None):
             self._file = self.path.open("w+b")
-            self._file.write(_line({"format": FORMAT, **self.about}))
+            self._file.write(self._first)
             self._file.flush()
             return places
         self._file = self.path.open("r+b")
-        lines = self._whole_parts()
-        where = {name: i for i, name in enumerate(names)}
-        for place, line in lines:
-            i = where.get(line["path"])
-            if i is not None and (line["size"], line["changed"]) == tuple(stamps[i]):
+        for i, place in self._whole_parts(names, stamps):
+            if i >= 0:
                 places[i] = place
         return places
 
@@ -103,11 +100,14 @@ class Unfinished:
         self._file.flush()
         return places
 
-    def read(self, place: int) -> Ranked:
+    def read(self, place: int, name: str) -> Ranked:
         """The classes of one image."""
         assert self._file is not None
         self._file.seek(place)
-        return tuple((label, p) for label, p in json.loads(self._file.readline())["ranked"])
+        line = _read(self._file.readline())
+        if line is None or line.get("path") != name:
+            raise LQFError(f"`{self.path}` was changed while it was in use; let one run at a time write it")
+        return tuple((label, p) for label, p in line["ranked"])
 
     def remove(self) -> None:
         """Nobody needs it any more."""
@@ -126,14 +126,22 @@ class Unfinished:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
+    @property
+    def _first(self) -> bytes:
+        """The first line."""
+        return _line({"format": FORMAT, **self.about})
+
     def _header(self) -> dict[str, Any] | None:
         """What the file says about itself; None: the run was interrupted before it could say anything."""
-        with self.path.open("rb") as file:
-            line = file.readline()
-        if not line.endswith(b"\n") and len(line) < 4096:
+        try:
+            with self.path.open("rb") as file:
+                line = file.readline()
+        except OSError as e:
+            raise LQFError(f"`{self.path}` cannot be read: {e.strerror or e}; delete it, or write another file") from e
+        if not line.endswith(b"\n") and self._first.startswith(line):
             return None
         found = _read(line)
-        return found if isinstance(found, dict) and found.get("format") == FORMAT else {}
+        return found if found is not None and found.get("format") == FORMAT else {}
 
     def _check_same(self, header: dict[str, Any] | None) -> None:
         if header is None:
@@ -148,18 +156,23 @@ class Unfinished:
             said = ", ".join(f"{k} {_said(header.get(k))}, now {_said(self.about[k])}" for k in changed)
             raise LQFError(f"`{self.path}` was begun with other options ({said}); continue with those, or: {anew}")
 
-    def _whole_parts(self) -> list[tuple[int, dict[str, Any]]]:
-        """(place, line) of the images of all whole batches; what follows them is cut off."""
+    def _whole_parts(self, names: Sequence[str], stamps: np.ndarray) -> list[tuple[int, int]]:
+        """(image, place) of the lines of all whole batches, −1 for images that are no longer what they were; what
+        follows is cut off.
+        """
         assert self._file is not None
+        where = {name: i for i, name in enumerate(names)}
         place, found = len(self._file.readline()), []
         for text in self._file:
             line = _read(text) if text.endswith(b"\n") else None
             if line is None:
                 break
-            found.append((place, {k: line[k] for k in ("path", "size", "changed")}))
+            i = where.get(line["path"], -1)
+            same = i >= 0 and (line["size"], line["changed"]) == tuple(stamps[i])
+            found.append((i if same else -1, place))
             place += len(text)
         whole = len(found) // self.per_part * self.per_part
-        self._file.truncate(found[whole][0] if whole < len(found) else place)
+        self._file.truncate(found[whole][1] if whole < len(found) else place)
         return found[:whole]
 
 
