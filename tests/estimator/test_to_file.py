@@ -303,6 +303,17 @@ def test_where_nothing_can_be_read_or_strict_refuses_nothing_is_written(models, 
     assert os.listdir() == ["new"]
 
 
+def test_outputs_that_are_not_finite_and_models_that_did_not_converge_are_named(models, new):
+    head = models["head"].fitted_
+    endless = models["head"]._like(replace(head, head=head.head * np.inf))
+    with pytest.raises(LQFError, match="finite"):
+        endless.predict_to_file(new, "out.csv")
+    assert os.listdir() == ["new"]
+    stopped, recorder = models["head"]._like(replace(head, report=replace(head.report, converged=False))), Recorder()
+    stopped.predict_to_file(new, "out.csv", progress=recorder)
+    assert "did not reach its optimum" in recorder.said[0]
+
+
 def test_a_saved_model_is_the_same_model_and_any_change_makes_another(models, tmp_path):
     small_network.register()
     for kind in ("head", "stack"):

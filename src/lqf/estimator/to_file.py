@@ -19,6 +19,7 @@ from lqf.errors import LQFError
 from lqf.estimator.predictor import Predictor
 from lqf.evaluation.calibration import probabilities
 from lqf.fitting import Model
+from lqf.fitting.finite import about_convergence, check_outputs
 from lqf.fitting.identity import identity
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import decide
@@ -97,6 +98,8 @@ class ToFile(Predictor):
         about = {"model": identity(model), **options}
         unfinished = Unfinished(unfinished_path(out), about, network.ready.samples)
         unfinished.check(resume=resume, overwrite=overwrite)
+        for sentence in about_convergence(model):
+            progress.say(sentence)
         if strict:
             check_readable(samples, model.preprocess, workers, progress)
         with unfinished:
@@ -197,6 +200,7 @@ class _Run:
         if part.images is None:
             return []
         model, outputs = self.network.model, self.network.outputs(part.images)
+        check_outputs(outputs, part.images.samples.ids)
         p = probabilities(outputs, model.beta).numpy()
         return [ranked(model.classes, k, own, self.top) for k, own in zip(decide(outputs).tolist(), p, strict=True)]
 
