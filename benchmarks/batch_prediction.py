@@ -96,7 +96,7 @@ def calls(model: LQFClassifier, new: Path, out: Path) -> dict[str, Callable[[], 
 
 def seconds(calls: dict[str, Callable[[], Any]], runs: int) -> tuple[dict[str, float], dict[str, float]]:
     """The shortest of each, and the least processor time, called in turn."""
-    wall, processor = ({name: math.inf for name in calls} for _ in range(2))
+    wall, processor = (dict.fromkeys(calls, math.inf) for _ in range(2))
     for k in range(runs + 1):
         for name, call in calls.items():
             began, used = time.perf_counter(), time.process_time()
