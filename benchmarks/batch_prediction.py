@@ -135,7 +135,9 @@ def main() -> None:
     device = resolve_device(args.device)
     about = {"images": args.images, "threads of the network": torch.get_num_threads(), "threads that decode": cores()}
     backbone = args.backbone.replace(":", "-")
-    write(f"batch_prediction-{backbone}-{device.type}", {"models": rows, **about, **hardware(device)}, args.out)
+    write(
+        f"batch_prediction-{backbone}-{device.type}", {"models": rows, **about, "hardware": hardware(device)}, args.out
+    )
 
 
 if __name__ == "__main__":
