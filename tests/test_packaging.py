@@ -29,6 +29,8 @@ OPTIONAL = (
     "pyarrow",
     "pillow_heif",
     "triton",
+    "starlette",
+    "uvicorn",
 )
 PICKLERS = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 

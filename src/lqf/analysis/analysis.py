@@ -254,6 +254,26 @@ class Analysis:
         )
 
     @computing
+    def changed_leave_one_out(
+        self,
+        *,
+        without: Iterable[str | int] = (),
+        relabel: Mapping[Any, Any] | None = None,
+        weights: Mapping[Any, float] | None = None,
+    ) -> LeaveOneOut:
+        """Leave-one-out of the model that `what_if` speaks of; samples that are left out have no weight in it."""
+        change = Change.of(self.ids, self.classes, without, relabel, weights)
+        answer = self.method.changed_out_of_sample(self.units, change)
+        return LeaveOneOut(
+            answer.value,
+            answer.level,
+            answer.note,
+            labels=change.relabelled(self.labels),
+            weights=self.weights * change.factors(len(self.ids)),
+            choose_by=self.model.settings.choose_by,
+        )
+
+    @computing
     def leaving(self, validation: Any = None, y: Any = None, *, most: bool = False, steps: int = STEPS) -> Tensor:
         """(U,) numbers of the units in the order in which a summary drops them: the least informative first.
 

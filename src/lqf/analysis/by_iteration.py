@@ -211,6 +211,13 @@ class ByIteration:
         response = scores.solved(sides, scores.estimated(sides), WHAT_IF_TOL, self._passes // 2)
         return scores.weights(sides, response)[0], response.gap
 
+    def changed_out_of_sample(self, units: Units, change: Change) -> Answer:
+        """Not offered: every unit would be a solve of its own."""
+        raise LQFError(
+            "leave-one-out after a change of the training data is known for heads and dense fits, which have all "
+            f"leverages at once; fit with {naming.given('solver', 'dense')} or {naming.given('solver', 'head')}"
+        )
+
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) of the kept samples' own problem."""
         gone = torch.ones(len(self.problem.data), dtype=torch.bool)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lqf.analysis import seconds
+from lqf.analysis.changed_out_of_sample import Blocks, changed_out_of_sample, unit_blocks
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.dual import Dual
 from lqf.analysis.method import FIXED_NETWORK, FIXED_POINT
@@ -48,6 +49,7 @@ class ByKernel:
     _encoded: WeakKeyDictionary[Queries, EncodedInputs] = field(default_factory=WeakKeyDictionary, repr=False)
     _own_kernels: WeakKeyDictionary[Queries, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
     _units: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
+    _alone: tuple[Tensor, Blocks] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, model: FittedModel, problem: TrainingProblem) -> ByKernel:
@@ -106,15 +108,9 @@ class ByKernel:
 
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """f (Q, C) after the change, by a low-rank update."""
-        samples = torch.tensor(sorted({*change.weights, *change.labels}), dtype=torch.long)
+        samples, rho, shift = self._changes(change)
         if not len(samples):
             return self._answer(self.outputs(queries))
-        labels = self.problem.data.labels
-        rho = change.factors(len(labels))[samples] - 1
-        names, alpha = self.model.classes, self.model.alpha
-        shift = encode(change.relabelled(labels)[samples], len(names), alpha) - encode(
-            labels[samples], len(names), alpha
-        )
         if self.model.head_alone or queries in self._kernels:
             moved = self.dual.changed(self._response(queries), samples, rho, shift).cpu()
         else:
@@ -128,6 +124,24 @@ class ByKernel:
         with matmul_precision(fast=False):
             delta = problem.measured.from_dual((problem.ridge.head * a).to(problem.quadratic.targets))
         return problem.change(asked.inputs, delta)
+
+    def changed_out_of_sample(self, units: Units, change: Change) -> Answer:
+        """(N, C) t' − e'^loo."""
+        samples, rho, shift = self._changes(change)
+        if not len(samples):
+            return self.out_of_sample(units, None)
+        targets = self.problem.data.targets.to(self.dual.residual).clone()
+        views = self.dual.n_views
+        targets.view(-1, views, targets.shape[1])[samples.to(targets.device)] += shift.to(targets)[:, None]
+        rows = targets - changed_out_of_sample(self.dual, self._blocks(units), samples, rho, shift)
+        return self._answer(average_views(rows, views, self.model.preprocess.n_views).cpu())
+
+    def _changes(self, change: Change) -> tuple[Tensor, Tensor, Tensor]:
+        """(k,) samples, (k,) by which part their weights change, (k, C) by how much their targets move."""
+        samples = torch.tensor(sorted({*change.weights, *change.labels}), dtype=torch.long)
+        labels, c, alpha = self.problem.data.labels, len(self.model.classes), self.model.alpha
+        before, after = (encode(y[samples], c, alpha) for y in (labels, change.relabelled(labels)))
+        return samples, change.factors(len(labels))[samples] - 1, after - before
 
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) of the kept samples' own problem."""
@@ -174,6 +188,12 @@ class ByKernel:
         if self._units is None or not torch.equal(self._units[0], units.member):
             self._units = (units.member, self.dual.left_out(units))
         return self._units[1]
+
+    def _blocks(self, units: Units) -> Blocks:
+        """Of I − H, one for every unit; made once."""
+        if self._alone is None or not torch.equal(self._alone[0], units.member):
+            self._alone = (units.member, unit_blocks(self.dual, units))
+        return self._alone[1]
 
     def _answer(self, value: Tensor) -> Answer:
         return Answer(value, self.level, self.note)

@@ -83,6 +83,10 @@ class ByStack:
         """Σ w_k of the members' predictions after the change."""
         return self._answers(lambda method, own: method.what_if(own, change), queries)
 
+    def changed_out_of_sample(self, units: Units, change: Change) -> Answer:
+        """Σ w_k of the members' outputs without their unit, after the change."""
+        return self._added([method.changed_out_of_sample(units, change) for method in self.methods])
+
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """Σ w_k of the members' predictions after fitting the kept samples alone."""
         return self._sum(lambda method, own: method.refitted(own, keep), queries)

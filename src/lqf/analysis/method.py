@@ -67,6 +67,10 @@ class Method(Protocol):
         """f (Q, C) after a change of the training data."""
         ...
 
+    def changed_out_of_sample(self, units: Units, change: Change) -> Answer:
+        """(N, C) outputs of all training samples without their unit, after a change of the training data."""
+        ...
+
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """f (Q, C) after fitting only the samples ``keep``."""
         ...

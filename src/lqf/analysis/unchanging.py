@@ -76,6 +76,10 @@ class Unchanging:
         """What it says as it is."""
         return Answer(self.outputs(queries), self.level)
 
+    def changed_out_of_sample(self, units: Units, change: Change) -> Answer:
+        """Likewise, about unseen images."""
+        return self.out_of_sample(units, None)
+
     def refitted(self, queries: Queries, keep: Tensor) -> Tensor:
         """Likewise."""
         return self.outputs(queries)

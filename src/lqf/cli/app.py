@@ -38,6 +38,7 @@ from lqf.cli import (
     privatise,
     report,
     select,
+    serve,
     streams,
     suggest,
     summarize,
@@ -84,6 +85,7 @@ COMMANDS: dict[str, Command] = {
     "report": report,
     "add": add,
     "forget": forget,
+    "serve": serve,
     "export": export,
     "constrain": constrain,
     "privatise": privatise,
@@ -108,6 +110,7 @@ examples:
   lqf report run -o report.html      all of it on one page
   lqf add run more/                  with further images, at once
   lqf forget run --ids rose/12.jpg   without an image, at once
+  lqf serve run                      a page to ask "what if?" and correct labels
   lqf demo                           the same on data that comes with it
 
 Every command has --help, and --json for programs.

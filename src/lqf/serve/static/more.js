@@ -1,0 +1,95 @@
+// One's own image, other weight decays, what to label next.
+
+import { asking, content, counted, el, level, notice, percent, picture, say, shown } from "./pieces.js";
+import { explain } from "./images.js";
+
+export async function showOwn() {
+  const into = el("div");
+  const file = el("input", { type: "file", accept: "image/*", "aria-label": "an image file", onchange: (e) => send(e.target.files[0]) });
+  const drop = el("div", { class: "drop" }, el("p", {}, "Drop an image here, or choose one. It stays on this machine and is not written."), file);
+  async function send(blob) {
+    if (!blob) return;
+    into.replaceChildren(el("p", { class: "soft" }, "Predicting…"));
+    const mine = shown.view;
+    try { const found = await asking("/api/own", blob); if (mine === shown.view) explain(found, into); }
+    catch (e) { if (mine === shown.view) { into.replaceChildren(notice("This image cannot be predicted.", e.message)); say(e.message, true); } }
+  }
+  drop.addEventListener("dragover", (e) => { e.preventDefault(); drop.classList.add("over"); });
+  drop.addEventListener("dragleave", () => drop.classList.remove("over"));
+  drop.addEventListener("drop", (e) => { e.preventDefault(); drop.classList.remove("over"); send(e.dataTransfer.files[0]); });
+  content.replaceChildren(el("h2", {}, "Your own image"), drop, into);
+}
+
+// --- weight decay ---
+
+const SVG = "http://www.w3.org/2000/svg";
+function svg(tag, given, ...inside) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(given)) made.setAttribute(name, value);
+  made.append(...inside);
+  return made;
+}
+
+export async function showDecays() {
+  content.replaceChildren(el("p", { class: "soft" }, "Looking at other weight decays…"));
+  const mine = shown.view;
+  const found = await asking("/api/decays");
+  if (mine !== shown.view) return;
+  const same = (a, b) => Math.abs(Math.log(a / b)) < 1e-9;
+  const sorted = (name) => [...new Set(found.grid.map((t) => t[name]))].sort((a, b) => a - b);
+  const heads = sorted("weight_decay"), bodies = found.current.body_weight_decay === null ? [null] : sorted("body_weight_decay");
+  const at = { head: heads.findIndex((d) => same(d, found.current.weight_decay)), body: bodies.indexOf(found.current.body_weight_decay) };
+  const out = el("div", { "aria-live": "polite" }), plot = el("figure");
+  const pair = (h, b) => found.grid.find((t) => t.weight_decay === heads[h] && (bodies[b] === null || t.body_weight_decay === bodies[b]));
+  const update = () => {
+    const t = pair(at.head, at.body), now = found.current;
+    out.replaceChildren(t ? el("dl", { class: "pairs-of" },
+      el("dt", {}, "leave-one-out error"), el("dd", {}, `${percent(t.error, 2)} (now ${percent(now.error, 2)}) `, level(found)),
+      el("dt", {}, "cross-entropy"), el("dd", {}, `${t.loss.toFixed(4)} (now ${now.loss.toFixed(4)})`))
+      : el("p", { class: "soft" }, "This pair was not looked at; move a slider."));
+    plot.replaceChildren(curve(heads.map((d, h) => [d, pair(h, at.body)]).filter(([, t]) => t), heads[at.head], now.weight_decay));
+  };
+  const slider = (name, words, values) => {
+    const chosen = el("output", {}, values[at[name]].toPrecision(3));
+    return el("label", {}, words, el("input", { type: "range", min: 0, max: values.length - 1, step: 1, value: at[name], "aria-valuetext": values[at[name]].toPrecision(3), oninput: (e) => {
+      at[name] = Number(e.target.value);
+      chosen.textContent = values[at[name]].toPrecision(3);
+      e.target.setAttribute("aria-valuetext", chosen.textContent);
+      update();
+    } }), chosen);
+  };
+  content.replaceChildren(el("h2", {}, "Weight decay"),
+    el("p", { class: "small" }, `Errors of ${found.by} over ${counted(found.n, "image")}. The model stays as it is; lqf tune writes one with other weight decays.`),
+    el("div", { class: "bar-above sliders" }, slider("head", "of the head", heads), bodies[0] === null ? null : slider("body", "of the body", bodies)),
+    out, plot);
+  update();
+}
+
+function curve(points, chosen, now) {
+  const [w, h, l, b] = [520, 240, 52, 36];
+  const logs = points.map(([d]) => Math.log10(d)), errors = points.map(([, t]) => 100 * t.error);
+  const [x0, x1, y0, y1] = [Math.min(...logs), Math.max(...logs), Math.min(...errors), Math.max(...errors, Math.min(...errors) + 1)];
+  const x = (d) => l + (w - l - 12) * (Math.log10(d) - x0) / (x1 - x0 || 1), y = (e) => h - b - (h - b - 14) * (e - y0) / (y1 - y0);
+  const words = (text, at) => svg("text", at, text);
+  const dot = (d, kind, r) => { const p = points.find(([v]) => v === d); return p ? svg("circle", { class: kind, cx: x(d), cy: y(100 * p[1].error), r }) : ""; };
+  return svg("svg", { class: "plot", viewBox: `0 0 ${w} ${h}`, role: "img", "aria-label": "error against the weight decay of the head" },
+    svg("line", { class: "base", x1: l, x2: w - 12, y1: h - b, y2: h - b }),
+    ...[y0, y1].map((e) => words(`${e.toFixed(1)} %`, { x: l - 7, y: y(e) + 4, "text-anchor": "end" })),
+    ...[x0, x1].map((v, i) => words(Number(10 ** v).toPrecision(2), { x: x(10 ** v), y: h - b + 16, "text-anchor": i ? "end" : "start" })),
+    words("weight decay of the head", { x: (l + w) / 2, y: h - 6, "text-anchor": "middle" }),
+    svg("polyline", { class: "loo", points: points.map(([d, t]) => `${x(d)},${y(100 * t.error)}`).join(" ") }),
+    dot(now, "loo", 4), dot(chosen, "kept", 6));
+}
+
+// --- what to label next ---
+
+export async function showSuggested() {
+  content.replaceChildren(el("p", { class: "soft" }, "Choosing images…"));
+  const mine = shown.view;
+  const found = await asking("/api/suggested");
+  if (mine !== shown.view) return;
+  content.replaceChildren(el("h2", {}, "To label next"),
+    el("p", { class: "small" }, `Of ${counted(found.of, "image")} without labels: those whose labels would tell the model most, the most useful first. `, level(found)),
+    el("ol", { class: "tiles" }, found.rows.map((r) => el("li", {}, el("a", { href: `#/image/pool/${r.n}` }, picture("pool", r.n, 160, r.id),
+      el("b", {}, `${r.predicted}? ${percent(r.probability, 0)}`), el("span", { class: "file" }, r.id))))));
+}
