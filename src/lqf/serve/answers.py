@@ -10,7 +10,8 @@ import numpy as np
 
 from lqf.analysis import Queries
 from lqf.errors import LQFError
-from lqf.reports.explanation import Push, explanations
+from lqf.reports.explanation import Push
+from lqf.reports.explanations import explain
 from lqf.serve.refused import Refused
 from lqf.serve.session import Session
 
@@ -68,8 +69,8 @@ def images(session: Session, which: str, query: Json) -> Json:
 def image(session: Session, which: str, i: int) -> Json:
     """One image: what it is taken for, and the training images behind that."""
     queries = session.queries(which, i)
-    influence = session.analysis.influence(queries)
-    explained = explanations(influence, session.analysis.labels, most=MOST_PUSHES)[0]
+    found = explain(session.analysis, queries, most=MOST_PUSHES)
+    explained = found[0]
     label = session.classes[_outcome(session, which)[0][i]] if which in ("train", "test") else None
     known = session.samples(which, i)[0].ids[session.samples(which, i)[1]]
     return {
@@ -80,10 +81,12 @@ def image(session: Session, which: str, i: int) -> Json:
         "predicted": explained.predicted,
         "probability": explained.probability,
         "probabilities": list(explained.probabilities.items()),
-        "towards": _pushes(session, influence.units.names, explained.towards),
-        "away": _pushes(session, influence.units.names, explained.away),
-        "level": influence.level,
-        "note": influence.note,
+        "against": explained.against,
+        "share": explained.share,
+        "towards": _pushes(session, explained.towards),
+        "away": _pushes(session, explained.away),
+        "level": found.level,
+        "note": found.note,
         "prediction_set": None if which == "train" else _set(session, queries),
         "out_of_sample": _row(session, which, i, *_outcome(session, which)) if which == "train" else None,
     }
@@ -124,7 +127,9 @@ def what_if(session: Session, which: str, i: int, without: Sequence[int]) -> Jso
     if not all(0 <= k < n for k in without):
         raise Refused(400, f"training images have numbers from 0 to {n - 1}")
     change: Json = {"without": sorted(set(without))}
-    found = session.analysis.what_if(session.queries(which, i), **change)
+    queries = session.queries(which, i)
+    session.prepare(queries)
+    found = session.analysis.what_if(queries, **change)
     p = found.probabilities[0]
     order = p.argsort(descending=True, stable=True)[:5].tolist()
     return {
@@ -214,14 +219,14 @@ def _row(session: Session, which: str, i: int, labels: np.ndarray, predicted: np
     }
 
 
-def _pushes(session: Session, names: Sequence[str], pushes: Sequence[Push]) -> list[Json]:
+def _pushes(session: Session, pushes: Sequence[Push]) -> list[Json]:
     units = session.analysis.units
     return [
         {
             "n": push.sample,
             "name": push.name,
             "label": push.label,
-            "samples": units.samples(names.index(push.name)).tolist(),
+            "samples": units.samples(units.names.index(push.name)).tolist(),
             "change": push.change,
             "probability": push.probability,
         }

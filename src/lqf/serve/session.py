@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -71,7 +72,7 @@ class Session:
     thumbnails: Thumbnails = field(default_factory=Thumbnails)
     lock: threading.Lock = field(default_factory=threading.Lock)
     """One question at a time: they share the analysis and the processors."""
-    _prepared: bool = False
+    _prepared: WeakSet[Queries] = field(default_factory=WeakSet, repr=False)
     _queries: OrderedDict[tuple[str, int], Queries] = field(default_factory=OrderedDict, repr=False)
 
     @classmethod
@@ -169,6 +170,14 @@ class Session:
         self._queries.move_to_end(key)
         return self._queries[key]
 
+    def prepare(self, queries: Queries) -> None:
+        """Make the kernel of some images with the training data where answers come from it: once, instead of a pass
+        over the training data for every change.
+        """
+        if self.analysis.level == "exact" and queries not in self._prepared:
+            self.analysis.influence(queries, units=[0])
+            self._prepared.add(queries)
+
     def picture(self, which: str, i: int, side: int) -> bytes:
         """A JPEG of an image."""
         samples, row = self.samples(which, i)
@@ -227,9 +236,7 @@ class Session:
         """Of the test set, before and after; None: there is none."""
         if self.test is None:
             return None
-        if self.analysis.level == "exact" and not self._prepared:
-            self.analysis.influence(self._test_queries, units=[0])  # their kernel is made once, not a pass every time
-            self._prepared = True
+        self.prepare(self._test_queries)
         found = self.analysis.what_if(self._test_queries, **change)
         right = found.probabilities.argmax(1).numpy() == self.test.labels
         weights = self.test.weights

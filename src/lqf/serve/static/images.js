@@ -71,6 +71,7 @@ export function explain(found, into) {
       el("p", { class: "small file" }, found.id)),
     el("div", {},
       el("h3", {}, `Pushed it towards ${found.predicted} `, level(found)),
+      el("p", { class: "small" }, `${found.predicted} against ${found.against}, the likeliest other class: ${percent(found.share)} now.`),
       found.towards.length ? rows("towards") : none(),
       el("h3", {}, "Pushed it away"),
       found.away.length ? rows("away") : none(),
