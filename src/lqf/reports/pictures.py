@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from lqf.data import Samples
-from lqf.data.decode import Unreadable
+from lqf.data.decode import Unreadable, to_image
 from lqf.data.sources import TensorSource
 from lqf.errors import LQFError
 from lqf.utils.text import shortened_path
@@ -22,10 +22,9 @@ def thumbnail(samples: Samples, i: int, side: int) -> Image.Image | None:
     if isinstance(samples.source, TensorSource):
         return None
     try:
-        image = samples.source.read(i)
+        image = to_image(samples.source.raw(i), at_least=side)
     except Unreadable as e:
         raise LQFError(f"`{samples.ids[i]}` {e}") from e
-    assert isinstance(image, Image.Image)
     return ImageOps.fit(image, (side, side), Image.Resampling.LANCZOS)
 
 

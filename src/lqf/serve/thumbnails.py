@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from lqf.data import Samples
 from lqf.errors import LQFError
 from lqf.reports.pictures import thumbnail
+from lqf.runtime.memory import cores
 from lqf.serve.refused import Refused
 
 SIDES = (160, 480)
@@ -25,6 +26,7 @@ class Thumbnails:
     _made: OrderedDict[Hashable, bytes] = field(default_factory=OrderedDict)
     _bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _decoding: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(cores()))
 
     def jpeg(self, key: str, samples: Samples, i: int, side: int) -> bytes:
         """The picture of sample i, whose samples are called ``key``."""
@@ -35,7 +37,8 @@ class Thumbnails:
             if name in self._made:
                 self._made.move_to_end(name)
                 return self._made[name]
-        made = _jpeg(samples, i, side)
+        with self._decoding:
+            made = _jpeg(samples, i, side)
         with self._lock:
             if name not in self._made:
                 self._made[name] = made
