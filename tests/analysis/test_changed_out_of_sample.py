@@ -10,6 +10,7 @@ from lqf.analysis.dual import Dual
 from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.kernels.ridge import KernelRidge
+from refitted_stacks import WEIGHTS, X, adopting, fitted_members
 
 MU = 0.3
 
@@ -74,3 +75,12 @@ def test_iterative_methods_refuse():
     analysis = model.analyse(x, y, method="pcg")
     with pytest.raises(LQFError, match="heads and dense fits"):
         analysis.changed_leave_one_out(without=[0])
+
+
+def test_the_members_of_a_stack_add_up():
+    members = fitted_members()
+    analysis = adopting(members).analyse(X)
+    changed = analysis.changed_leave_one_out(without=[2], relabel={4: "1"})
+    parts = [m.analyse(X).changed_leave_one_out(without=[2], relabel={4: "1"}).outputs for m in members]
+    expected = sum(w * f for w, f in zip(WEIGHTS, parts, strict=True))
+    torch.testing.assert_close(changed.outputs, expected, rtol=1e-9, atol=1e-10)

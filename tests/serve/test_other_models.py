@@ -8,6 +8,7 @@ from fits import convnet, photos
 from lqf import LQFClassifier
 from lqf.serve import answers
 from lqf.serve.session import Session
+from stacks import stacked
 
 CLASSES = ("blue", "green", "red")
 
@@ -41,6 +42,21 @@ def test_what_if_and_leave_one_out(of_kind):
     else:
         assert told["after"] is None
         assert "heads and dense fits" in told["why"]
+
+
+def test_a_stack(of_kind):
+    """Every question of the page goes through the members."""
+    model = of_kind.model
+    head = LQFClassifier(convnet(), solver="head", pooling="avg", size=8, device="cpu", dtype="float64", views="none")
+    head.fit(model.fitted_.train.source)
+    stack = model._like(stacked({"head": head, "last": model}, (0.3, 0.7)))
+    session = Session.open(stack, "run", of_kind.out, test=str(of_kind.out.parent / "test"))
+    one = answers.image(session, "test", 0)
+    found = answers.what_if(session, "test", 0, [one["towards"][0]["n"]])
+    expected = session.analysis.what_if(session.test.images.samples, without=found["without"])
+    assert found["probability"] == pytest.approx(float(expected.probabilities[0].max()), abs=1e-6)
+    assert answers.about(session)["solver"] == "stack"
+    assert answers.labels(session, {})["n"] >= 0
 
 
 def test_lists_and_labels(of_kind):
