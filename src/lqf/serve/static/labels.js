@@ -23,7 +23,7 @@ export async function showLabels() {
     el("h2", {}, "Labels that look wrong"),
     el("p", { class: "small" }, "Leave-one-out predicts another class, the least credible label first. Nothing is changed until you apply it.",
       shown.about.read_only ? " This page is read-only." : ""),
-    el("p", { class: "small" }, "Keys on a picture: ", key("r"), " relabel as predicted, ", key("x"), " exclude, ", key("k"), " keep, ", key("u"), " undo, arrows move."),
+    shown.about.read_only ? "" : el("p", { class: "small" }, "Keys on a picture: ", key("r"), " relabel as predicted, ", key("x"), " exclude, ", key("k"), " keep, ", key("u"), " undo, arrows move."),
     list, more, head);
   list.addEventListener("keydown", (e) => keys(e, list, tiles, state, send));
   const first = await next();
@@ -66,8 +66,8 @@ function keys(e, list, tiles, state, send) {
   const links = [...list.querySelectorAll("a[data-n]")];
   const step = (by) => { const next = links[links.indexOf(link) + by]; if (next) next.focus(); };
   if (e.key in moves) step(moves[e.key]);
-  else if (e.key === "r") send("/api/correct", { n, action: "relabel", label: row.predicted }).then(() => step(1));
-  else if (e.key === "x") send("/api/correct", { n, action: "exclude" }).then(() => step(1));
+  else if (e.key === "r") send("/api/correct", { n, action: "relabel", label: row.predicted }).then((done) => done && step(1));
+  else if (e.key === "x") send("/api/correct", { n, action: "exclude" }).then((done) => done && step(1));
   else if (e.key === "k") send("/api/correct", { n, action: "keep" });
   else if (e.key === "u") send("/api/undo", {});
   else return;
