@@ -116,6 +116,17 @@ def test_other_weight_decays(client, model):
     assert found["level"] == "exact"
 
 
+def test_fewer_training_images(client, session):
+    found = get(client, "/api/summary")
+    whole = session.test.evaluation.error.value
+    assert [found[name][0] for name in ("least", "most", "random")] == pytest.approx([whole] * 3)
+    assert len(found["least"]) == len(found["shares"])
+    assert found["level"] == "exact"
+    session.test = None
+    del session.summary
+    assert client.get("/api/summary").status_code == 404
+
+
 def test_what_to_label_next(client, session, model, folders):
     found = get(client, "/api/suggested")
     assert [r["id"] for r in found["rows"]] == list(model.suggest(str(folders / "pool"), 4).ids)

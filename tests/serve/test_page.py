@@ -123,7 +123,7 @@ def test_from_looking_to_a_corrected_model(page, session, folders):
 def test_it_fits_a_phone_and_every_control_has_a_name(page, scheme):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 375, "height": 800})
-    for view in ("images/train", "labels", "own", "decays", "suggested", "image/test/0"):
+    for view in ("images/train", "labels", "own", "decays", "summary", "suggested", "image/test/0"):
         page.evaluate(f"location.hash = '#/{view}'")
         page.wait_for_selector("#content h2")
         assert page.evaluate("document.documentElement.scrollWidth") <= 375

@@ -104,6 +104,11 @@ def suggested(session: Session) -> Json:
     }
 
 
+def summary(session: Session) -> Json:
+    """Test error without the least informative, the most informative, and random training images."""
+    return session.summary.to_dict()
+
+
 def decays(session: Session) -> Json:
     """Error and cross-entropy at other weight decays of head and body."""
     path = session.path

@@ -43,6 +43,7 @@ def application(session: Session, guard: Guard, applying: Applying | None = None
         "/api/images/{set}": lambda query, path: answers.images(session, path["set"], query),
         "/api/image/{set}/{n:int}": lambda query, path: answers.image(session, path["set"], path["n"]),
         "/api/suggested": lambda query, path: answers.suggested(session),
+        "/api/summary": lambda query, path: answers.summary(session),
         "/api/decays": lambda query, path: answers.decays(session),
         "/api/labels": lambda query, path: answers.labels(session, query),
     }

@@ -18,6 +18,7 @@ import torch
 
 from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.labels import suspects
+from lqf.analysis.curve import Curve
 from lqf.changes.tuning_path import TuningPath
 from lqf.data import Samples, load_unlabelled
 from lqf.errors import LQFError
@@ -131,6 +132,18 @@ class Session:
     def path(self) -> TuningPath:
         """Errors at other weight decays."""
         return self.model.tune(descend=False, train=self.train, progress=self.progress)
+
+    @cached_property
+    def summary(self) -> Curve:
+        """Test error when part of the training images is left out."""
+        if self.test is None:
+            raise Refused(404, "start with --test, labelled images, to see the error of parts of the training images")
+        if self.analysis.level != "exact":
+            raise Refused(
+                409, "every part would be a fit of its own; `lqf summarize RUN --keep 0.5` chooses one to fit"
+            )
+        least, most = (self.analysis.leaving(most=most) for most in (False, True))
+        return self.analysis.curve(self._test_queries, least=least, most=most)
 
     @cached_property
     def suggested(self) -> Suggestions:

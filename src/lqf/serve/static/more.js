@@ -35,10 +35,9 @@ export async function showDecays() {
   const mine = shown.view;
   const found = await asking("/api/decays");
   if (mine !== shown.view) return;
-  const same = (a, b) => Math.abs(Math.log(a / b)) < 1e-9;
   const sorted = (name) => [...new Set(found.grid.map((t) => t[name]))].sort((a, b) => a - b);
   const heads = sorted("weight_decay"), bodies = found.current.body_weight_decay === null ? [null] : sorted("body_weight_decay");
-  const at = { head: heads.findIndex((d) => same(d, found.current.weight_decay)), body: bodies.indexOf(found.current.body_weight_decay) };
+  const at = { head: heads.indexOf(found.current.weight_decay), body: bodies.indexOf(found.current.body_weight_decay) };
   const out = el("div", { "aria-live": "polite" }), plot = el("figure");
   const pair = (h, b) => found.grid.find((t) => t.weight_decay === heads[h] && (bodies[b] === null || t.body_weight_decay === bodies[b]));
   const update = () => {
@@ -66,19 +65,50 @@ export async function showDecays() {
 }
 
 function curve(points, chosen, now) {
+  const line = { kind: "loo", points: points.map(([d, t]) => [Math.log10(d), 100 * t.error]) };
+  const dot = (d) => line.points.find(([x]) => x === Math.log10(d));
+  return plotted("weight decay of the head", [line], [["loo", 4, dot(now)], ["kept", 6, dot(chosen)]], (x) => Number(10 ** x).toPrecision(2));
+}
+
+// Lines of (x, error in %) with some dots on them.
+function plotted(words, lines, dots, label) {
   const [w, h, l, b] = [520, 240, 52, 36];
-  const logs = points.map(([d]) => Math.log10(d)), errors = points.map(([, t]) => 100 * t.error);
-  const [x0, x1, y0, y1] = [Math.min(...logs), Math.max(...logs), Math.min(...errors), Math.max(...errors, Math.min(...errors) + 1)];
-  const x = (d) => l + (w - l - 12) * (Math.log10(d) - x0) / (x1 - x0 || 1), y = (e) => h - b - (h - b - 14) * (e - y0) / (y1 - y0);
-  const words = (text, at) => svg("text", at, text);
-  const dot = (d, kind, r) => { const p = points.find(([v]) => v === d); return p ? svg("circle", { class: kind, cx: x(d), cy: y(100 * p[1].error), r }) : ""; };
-  return svg("svg", { class: "plot", viewBox: `0 0 ${w} ${h}`, role: "img", "aria-label": "error against the weight decay of the head" },
+  const every = lines.flatMap((line) => line.points), xs = every.map(([x]) => x), errors = every.map(([, e]) => e);
+  const [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...errors), Math.max(...errors, Math.min(...errors) + 1)];
+  const x = (v) => l + (w - l - 12) * (v - x0) / (x1 - x0 || 1), y = (e) => h - b - (h - b - 14) * (e - y0) / (y1 - y0);
+  return svg("svg", { class: "plot", viewBox: `0 0 ${w} ${h}`, role: "img", "aria-label": `error against the ${words}` },
     svg("line", { class: "base", x1: l, x2: w - 12, y1: h - b, y2: h - b }),
-    ...[y0, y1].map((e) => words(`${e.toFixed(1)} %`, { x: l - 7, y: y(e) + 4, "text-anchor": "end" })),
-    ...[x0, x1].map((v, i) => words(Number(10 ** v).toPrecision(2), { x: x(10 ** v), y: h - b + 16, "text-anchor": i ? "end" : "start" })),
-    words("weight decay of the head", { x: (l + w) / 2, y: h - 6, "text-anchor": "middle" }),
-    svg("polyline", { class: "loo", points: points.map(([d, t]) => `${x(d)},${y(100 * t.error)}`).join(" ") }),
-    dot(now, "loo", 4), dot(chosen, "kept", 6));
+    ...[y0, y1].map((e) => svg("text", { x: l - 7, y: y(e) + 4, "text-anchor": "end" }, `${e.toFixed(1)} %`)),
+    ...[x0, x1].map((v, i) => svg("text", { x: x(v), y: h - b + 16, "text-anchor": i ? "end" : "start" }, label(v))),
+    svg("text", { x: (l + w) / 2, y: h - 6, "text-anchor": "middle" }, words),
+    ...lines.map((line) => svg("polyline", { class: line.kind, points: line.points.map(([v, e]) => `${x(v)},${y(e)}`).join(" ") })),
+    ...dots.filter(([, , at]) => at).map(([kind, r, [v, e]]) => svg("circle", { class: kind, cx: x(v), cy: y(e), r })));
+}
+
+// --- fewer training images ---
+
+export async function showSummary() {
+  content.replaceChildren(el("p", { class: "soft" }, "Leaving out training images…"));
+  const mine = shown.view;
+  const found = await asking("/api/summary");
+  if (mine !== shown.view) return;
+  const out = el("div", { "aria-live": "polite" }), plot = el("figure"), share = el("output");
+  const names = { least: ["the least informative", "loo"], random: [`random ones (mean of ${found.repeats})`, "even"], most: ["the most informative", "test"] };
+  const update = (k) => {
+    share.textContent = percent(found.shares[k], 0);
+    out.replaceChildren(el("dl", { class: "pairs-of" }, Object.entries(names).map(([name, [words, css]]) =>
+      [el("dt", {}, el("span", { class: `key ${css}` }, el("span", {}, `without ${words}`))), el("dd", {}, percent(found[name][k], 2))]).flat()));
+    const lines = Object.entries(names).map(([name, [, kind]]) => ({ kind, points: found.shares.map((s, i) => [100 * s, 100 * found[name][i]]) }));
+    plot.replaceChildren(plotted("share of the training images left out, in %", lines, [["kept", 6, lines[0].points[k]]], (x) => x.toFixed(0)));
+  };
+  content.replaceChildren(el("h2", {}, "Fewer training images"),
+    el("p", { class: "small" }, `Test error on ${counted(found.n_test, "image")} when a part of the training images is left out. lqf summarize writes the rest as a manifest. `, level(found)),
+    el("div", { class: "bar-above" }, el("label", {}, "left out", el("input", { type: "range", min: 0, max: found.shares.length - 1, step: 1, value: 0, oninput: (e) => {
+      update(Number(e.target.value));
+      e.target.setAttribute("aria-valuetext", share.textContent);
+    } }), share)),
+    out, plot);
+  update(0);
 }
 
 // --- what to label next ---

@@ -3,7 +3,7 @@
 import { ask, content, counted, el, notice, percent, say, shown } from "./pieces.js";
 import { showImage, showImages } from "./images.js";
 import { showLabels } from "./labels.js";
-import { showDecays, showOwn, showSuggested } from "./more.js";
+import { showDecays, showOwn, showSuggested, showSummary } from "./more.js";
 
 async function show() {
   const [path, query] = (location.hash.slice(1) || "/images/train").split("?");
@@ -20,6 +20,7 @@ async function show() {
     else if (words[0] === "labels") await showLabels();
     else if (words[0] === "own") await showOwn();
     else if (words[0] === "decays") await showDecays();
+    else if (words[0] === "summary") await showSummary();
     else if (words[0] === "suggested") await showSuggested();
     else content.replaceChildren(notice("There is no such view.", "Choose one above."));
   } catch (e) { if (mine === shown.view) { content.replaceChildren(notice("This cannot be shown.", e.message)); say(e.message, true); } }
@@ -30,6 +31,7 @@ async function begin() {
   catch (e) { content.replaceChildren(notice("The page cannot begin.", e.message)); return; }
   document.getElementById("what").textContent = shown.about.what;
   document.getElementById("to-test").hidden = shown.about.test === null;
+  document.getElementById("to-summary").hidden = shown.about.test === null || shown.about.level !== "exact";
   document.getElementById("to-suggested").hidden = !shown.about.pool;
   const figure = (name, value, note) => el("div", {}, el("dt", {}, name), el("dd", { class: "big" }, value), el("dd", { class: "small" }, note));
   document.getElementById("figures").append(...[
