@@ -40,7 +40,7 @@ SCROLL = """async () => {
   requestAnimationFrame(frame);
   for (let still = 0; still < 20; ) {
     const before = window.scrollY;
-    window.scrollBy(0, 300);
+    window.scrollBy({ top: 300, behavior: "instant" });
     await sleep(30);
     still = window.scrollY === before ? still + 1 : 0;
   }
@@ -116,7 +116,7 @@ def main() -> None:
             row["scroll"] = scrolled(session)
         rows.append(row)
         print(row)
-    name = f"served-{args.data.name}-{args.backbone}-{resolve_device(args.device).type}"
+    name = f"served-{args.data.name}-{rows[0]['n']}-{args.backbone}-{resolve_device(args.device).type}"
     write(name, {"hardware": hardware(resolve_device(args.device)), "rows": rows}, args.out)
 
 

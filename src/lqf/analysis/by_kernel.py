@@ -48,6 +48,7 @@ class ByKernel:
     _responses: WeakKeyDictionary[Queries, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
     _encoded: WeakKeyDictionary[Queries, EncodedInputs] = field(default_factory=WeakKeyDictionary, repr=False)
     _own_kernels: WeakKeyDictionary[Queries, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
+    _outputs: WeakKeyDictionary[Queries, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
     _units: tuple[Tensor, Tensor] | None = field(default=None, repr=False)
     _alone: tuple[Tensor, Blocks] | None = field(default=None, repr=False)
 
@@ -65,8 +66,10 @@ class ByKernel:
         return cls(model, problem, Dual(ridge, mu, r, n_views), FIXED_POINT)
 
     def outputs(self, queries: Queries) -> Tensor:
-        """f (Q, C), as the model gives it."""
-        return own_outputs(self.model, queries, self.problem)
+        """f (Q, C), as the model gives it; made once."""
+        if queries not in self._outputs:
+            self._outputs[queries] = own_outputs(self.model, queries, self.problem)
+        return self._outputs[queries]
 
     def predictions(self, queries: Queries) -> Tensor:
         """Likewise."""

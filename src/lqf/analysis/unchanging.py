@@ -6,7 +6,8 @@ and the note says how large a part that is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -34,10 +35,13 @@ class Unchanging:
     problem: TrainingProblem
     note: str = ""
     level: Level = "estimated"
+    _outputs: WeakKeyDictionary[Queries, Tensor] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def outputs(self, queries: Queries) -> Tensor:
-        """f (Q, C)."""
-        return own_outputs(self.model, queries, self.problem)
+        """f (Q, C); made once."""
+        if queries not in self._outputs:
+            self._outputs[queries] = own_outputs(self.model, queries, self.problem)
+        return self._outputs[queries]
 
     def predictions(self, queries: Queries) -> Tensor:
         """Likewise."""
