@@ -87,6 +87,8 @@ def test_without_some_training_images(client, session, model):
     predicted = expected.probabilities.argmax(1).numpy()
     assert found["test"]["after"] == pytest.approx(np.mean(predicted != session.test.labels))
     assert not len(session.corrections)  # a question changes nothing
+    soon = post(client, "/api/what-if", set="test", n=2, without=gone, test=False)
+    assert (soon["test"], soon["probability"]) == (None, found["probability"])
 
 
 def test_one_s_own_image(client, model, folders):

@@ -80,6 +80,7 @@ def test_from_looking_to_a_corrected_model(page, session, folders):
     page.locator(".pushes input").first.check()
     page.wait_for_selector(".without dl")
     assert "leave-one-out error" in page.locator(".without").inner_text()
+    page.locator(".without dt", has_text="test error").wait_for()
     assert "exact" in page.locator(".without").inner_text()
 
     page.get_by_role("link", name="wrong labels").click()

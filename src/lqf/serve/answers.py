@@ -125,8 +125,11 @@ def decays(session: Session) -> Json:
     }
 
 
-def what_if(session: Session, which: str, i: int, without: Sequence[int]) -> Json:
-    """The prediction of one image, and the errors, without some training images."""
+def what_if(session: Session, which: str, i: int, without: Sequence[int], test: bool = True) -> Json:
+    """The prediction of one image, and the errors, without some training images.
+
+    That of the test set may be left for later: its kernel takes long, the first time.
+    """
     began = time.perf_counter()
     n = len(session.labels)
     if not all(0 <= k < n for k in without):
@@ -146,7 +149,7 @@ def what_if(session: Session, which: str, i: int, without: Sequence[int]) -> Jso
         "level": found.level,
         "note": found.note,
         "leave_one_out": session.changed_error(change),
-        "test": session.changed_test_error(change),
+        "test": session.changed_test_error(change) if test else None,
         "seconds": time.perf_counter() - began,
     }
 

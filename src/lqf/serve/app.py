@@ -148,7 +148,7 @@ class Pages:
             isinstance(which, str) and _is_number(n) and isinstance(without, list) and all(map(_is_number, without))
         ):
             raise Refused(400, "say which image, and the numbers of the training images to leave out")
-        return answers.what_if(self.session, which, n, without)  # type: ignore[arg-type]
+        return answers.what_if(self.session, which, n, without, given.get("test") is not False)  # type: ignore[arg-type]
 
     def correct(self, given: dict[str, Any]) -> dict[str, Any]:
         """Relabel, exclude or keep a training image."""

@@ -99,8 +99,12 @@ function whatIf(found, ticked, panel) {
     wait = setTimeout(async () => {
       panel.setAttribute("aria-busy", "true");
       try {
-        const answer = await asking("/api/what-if", { set: found.set, n: found.n, without: [...ticked.values()].flat() });
-        if (mine === asked) panel.replaceChildren(...changed(found, answer));
+        const question = { set: found.set, n: found.n, without: [...ticked.values()].flat() };
+        const soon = await asking("/api/what-if", { ...question, test: false });
+        if (mine === asked) panel.replaceChildren(...changed(found, soon));
+        if (mine !== asked || shown.about.test === null) return;
+        const whole = await asking("/api/what-if", question); // the test images' kernel takes long, the first time
+        if (mine === asked) panel.replaceChildren(...changed(found, whole));
       } catch (e) { if (mine === asked) panel.replaceChildren(notice("No answer.", e.message)); }
       finally { panel.removeAttribute("aria-busy"); }
     }, 80);
