@@ -91,7 +91,8 @@ def _report(n: int, classes: tuple[str, ...], loo: LeaveOneOut) -> FitReport:
 def _explanation(query: int, samples: Samples, n_train: int) -> Explanation:
     label = samples.classes[samples.labels[query]]
     push = tuple(Push(f"t{i}", i, samples.classes[0], 1 + i % 2, -0.1, 0.9) for i in range(min(6, n_train)))
-    return Explanation(samples.ids[query], query, label, 0.93, {label: 0.93}, label, push, push[:1])
+    other = next((c for c in samples.classes if c != label), label)
+    return Explanation(samples.ids[query], query, label, 0.93, {label: 0.93}, label, label, other, 0.93, push, push[:1])
 
 
 def page(
