@@ -98,10 +98,10 @@ def photos(folder: Path, per_class: int = 4, *, seed: int = 0, classes: tuple[st
 
 
 def classifier(**params: Any) -> LQFClassifier:
-    """A dense fit in float64 of the small network, by default."""
+    """A dense fit in float64 of the small network, by default; what forty passes do not solve is kept."""
     if "backbone" not in params:
         params = {"backbone": network(), "tensors": "normalized", **params}
-    params = {"solver": "dense", "device": "cpu", "dtype": "float64", **params}
+    params = {"solver": "dense", "device": "cpu", "dtype": "float64", "unconverged": "keep", **params}
     return LQFClassifier(**params)
 
 

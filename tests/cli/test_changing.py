@@ -39,7 +39,7 @@ def test_forget_in_place_with_a_certificate(own, photos):
     assert result["largest_difference_to_refit"] <= 1e-5 * result["largest_output_of_refit"]
     assert hashlib.sha256(b"red/0.png").hexdigest() in result["ids_sha256"]
     assert "not yet a deletion" in result["statement"]
-    assert result["erased"] == ["run.checkpoint", ".run.old.abcdefgh"]
+    assert result["erased"] == ["run.checkpoint"]  # what an earlier command left hidden goes when a command begins
     assert json.loads(Path("c.json").read_text())["bound"] == result["bound"]
     assert {p.name for p in Path().iterdir()} == {"train", "run", "c.json"}
     assert "red/0.png" not in Path("run/samples.csv").read_text()
@@ -89,13 +89,13 @@ BAD = {
 
 
 def test_bad_input_is_a_sentence_and_nothing_is_written(own):
-    before = {p: p.stat().st_mtime_ns for p in Path().rglob("*")}
+    before = {p: p.stat().st_mtime_ns for p in Path().rglob("*") if p.is_file()}
     for words, sentence in BAD.values():
         called = own("forget", "run", *words)
         assert called.code == 2
         assert sentence in called.err
     assert own("add", "run", "train").code == 2
-    assert {p: p.stat().st_mtime_ns for p in Path().rglob("*")} == before
+    assert {p: p.stat().st_mtime_ns for p in Path().rglob("*") if p.is_file()} == before
 
 
 def killed(words: list[str], at: int) -> int:

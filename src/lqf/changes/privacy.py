@@ -309,7 +309,7 @@ def _released(
         body_weight_decay=None if alone else proof["weight_decay"] * ratio,
         certificate=f"{of}, noise of standard deviation {proof['noise']:.3g}",
         unknowns=head.numel() + body.numel(),
-        head_loo_error=math.nan,
+        head_loo_error=None,
         point_ridge=mu if alone else report.point_ridge,
         privacy=proof,
     )

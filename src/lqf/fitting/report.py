@@ -83,7 +83,7 @@ class FitReport:
     loo_standard_error: float | None
     loo_level: str | None
     loo_note: str | None
-    head_loo_error: float
+    head_loo_error: float | None
     point_ridge: float
     device: str
     processes: int
