@@ -24,11 +24,19 @@ def small() -> nn.Sequential:
     )
 
 
+_wanted = 0
+
+
 def register() -> None:
     """From now on `--backbone small --weights random` is this network, in this process."""
+    global _wanted
+    _wanted += 1
     BUILTIN[NAME] = Builtin(small, dict, FEATURES, "a network for tests")
 
 
 def forget() -> None:
-    """The built-in networks are what they were."""
-    BUILTIN.pop(NAME, None)
+    """The built-in networks are what they were, once nobody else wants it."""
+    global _wanted
+    _wanted -= 1
+    if not _wanted:
+        BUILTIN.pop(NAME, None)

@@ -238,7 +238,7 @@ def test_leave_one_out_that_is_not_known_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_passes_that_do_not_suffice_are_flagged() -> None:
     with pytest.raises(LQFError, match=r"stopped before reaching .*; give a larger max_passes"):
-        classifier(solver="pcg", tol=1e-12, max_passes=4, **FIXED).fit(X, Y)
+        classifier(solver="pcg", tol=1e-12, max_passes=4, unconverged="refuse", **FIXED).fit(X, Y)
     model = classifier(solver="pcg", tol=1e-12, max_passes=4, unconverged="keep", **FIXED).fit(X, Y)
     assert not model.report_["converged"]
     assert "stopped before reaching the tolerance" in model.report_["certificate"]
