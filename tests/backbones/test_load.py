@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import small_network
 from lqf.backbones import available, imports, load_backbone, rebuild_backbone, weights
 from lqf.backbones.builtin import BUILTIN, random_body
 from lqf.errors import LQFError, MissingDependency
@@ -54,6 +55,7 @@ def test_available_lists_everything_with_what_to_do(monkeypatch):
     assert next(i for i in available() if i.name == "resnet50").install == "name its weights file: weights='FILE'"
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     monkeypatch.setattr(imports, "find_spec", lambda name: None)
+    monkeypatch.delitem(BUILTIN, small_network.NAME, raising=False)  # of the tests of the command line
     assert not any(i.available for i in available())
     assert all("pip install" in i.install for i in available() if i.name != "resnet50")
 
