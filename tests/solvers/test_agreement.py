@@ -12,6 +12,7 @@ from dense import optimum
 from lqf.curvature import precondition
 from lqf.fast import FastLinearization
 from lqf.kernels.tangent import exact_kernels
+from lqf.linear.head_products import COLUMNS
 from lqf.linear.problem import QuadraticProblem
 from lqf.linear.ridge import Ridge
 from lqf.solvers import PCG, SGD, Adam, Head
@@ -55,6 +56,13 @@ def test_closed_form_head_is_the_problem_without_a_body() -> None:
     v = head.solve(0.3)
     torch.testing.assert_close(optimum(p)[: p.model.head_size].view_as(v), v, rtol=1e-7, atol=1e-7)
     assert head.relative_residual(v, 0.3) < 1e-9
+
+
+def test_features_wider_than_what_is_held_in_float64_at_a_time() -> None:
+    z, r = torch.randn(6, 2 * COLUMNS + 5, generator=torch.Generator().manual_seed(0)), torch.eye(6)[:, :2]
+    head = Head.of(z, r, torch.ones(6), torch.arange(6))
+    assert head.relative_residual(head.solve(0.3), 0.3) < 1e-10
+    assert head.relative_residual(0 * head.solve(0.3), 0.3) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("name", ["convnet", "attention"])

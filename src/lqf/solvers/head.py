@@ -110,8 +110,10 @@ class Head:
         r = self.residual.to(s)
         gap = head_products.vjp(s * (r - head_products.jvp(self.features, v)), self.features) - mu * v
         b = float(head_products.vjp(s * r, self.features).norm())
-        lengths = torch.cat([z.double().square().sum(1) + 1 for _, z in head_products.pieces(self.features)]).sqrt()
-        return float(gap.norm()) / max(b, _ROUNDING * float((s * r).norm(dim=1) @ lengths))
+        squares = sum(
+            (z.square().sum(1) for _, z in head_products.pieces(self.features)), start=torch.ones_like(r[:, 0])
+        )
+        return float(gap.norm()) / max(b, _ROUNDING * float((s * r).norm(dim=1) @ squares.sqrt()))
 
 
 def _solve(gram: Tensor, b: Tensor, mu: float) -> Tensor:
