@@ -109,8 +109,8 @@ class ByIteration:
     @cached_property
     def scores(self) -> Scores:
         """Solves for scores, to the accuracy of an answer."""
-        curvature = self.curvature
-        return Scores(self.problem.schur(), curvature, self.problem.context.progress)
+        curvature, context = self.curvature, self.problem.context
+        return Scores(self.problem.schur(), curvature, context.progress, context.settings.precision != "float32")
 
     def outputs(self, queries: Queries) -> Tensor:
         """f (Q, C)."""
