@@ -23,6 +23,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,8 +49,8 @@ PAIRS = 4000
 """(Row, output) pairs up to which removals by the dense kernel are compared with."""
 NAMES = ("backbone", "weights", "size", "linearize", "device", "seed", "views", "pooling")
 """Settings."""
-CLOSE: dict[str, Any] = {"WHAT_IF_TOL": 0.01, "LEAST_PASSES": 60}
-"""How well a removal is solved that others are compared with, and by how many passes at most (twice those it takes)."""
+CLOSE = replace(by_iteration.WHAT_IF, tol=0.01, share=3.0)
+"""How well a removal is solved that others are compared with."""
 PEERS = {
     "of": "Pearson's correlation with true leave-one-out, ridge regression of 200 samples with 50 features, weight "
     "decay 1e-3 and 1e-2, on a CPU; not these networks and images",
@@ -193,12 +194,12 @@ def by_solving(
 ) -> tuple[torch.Tensor, str]:
     """(k, Q) likewise without some of them, each solved from where the fit was."""
     weights, removed, reached = weights_of(contrast.first, contrast.second, contrast.outputs.shape[1]), [], 0
-    with mock.patch.multiple(by_iteration, **CLOSE):
+    with mock.patch.object(by_iteration, "WHAT_IF", CLOSE):
         for i in rows.tolist():
             without = analysis.what_if(queries, without=[i])
             removed.append(((without.outputs - without.before) * weights).sum(1))
             reached += without.level == "solved"
-    return torch.stack(removed), f"solves, {reached} of {len(rows)} to {CLOSE['WHAT_IF_TOL']:.0%} of the change"
+    return torch.stack(removed), f"solves, {reached} of {len(rows)} to {CLOSE.tol:.0%} of the change"
 
 
 def sampled(analysis: Analysis, contrast: Contrast, k: int, seed: int) -> torch.Tensor:

@@ -29,6 +29,9 @@ from lqf.solvers.pcg import body_preconditioner, trusted_from
 from lqf.solvers.schur import SchurComplement, columns, in_range
 from lqf.utils.progress import SILENT, Progress
 
+FEWEST = 3
+"""Passes below which an answer is its estimate: that took one, and to see how good it is and go on takes two."""
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -123,8 +126,10 @@ class Scores:
         """From an estimate on, until P/√s is known to ``tol`` of its size, or after ``most`` passes, with those of the
         estimate.
 
-        How good the estimate is already is seen by one pass backward.
+        How good the estimate is already is seen by one pass backward; where none is left, it stays as it is.
         """
+        if most < FEWEST:
+            return replace(start, gap=float("inf"))
         problem, x = self.problem, start.body
         size = (start.p.square() / problem.weights.double()[:, None].clamp_min(1e-300)).sum((1, 2)).sqrt()
         products = _Products(self.schur, x, start.along.clone(), size, self.tf32)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lqf.changes.assemble import assembled
 from lqf.changes.correct import gradient_of
-from lqf.changes.outcome import SOLVED, Changed, Outcome, passes_of_fit
+from lqf.changes.outcome import SOLVED, Changed, Outcome
 from lqf.changes.remaining import informed, without
 from lqf.changes.solve import distance, solve
 from lqf.data import Images, with_views
@@ -83,7 +83,7 @@ def concluded(
         name: for the outcome.
         gradient: what the change adds to the body's negative gradient, where it can be known.
     """
-    before = passes_of_fit(model)
+    before = model.report.passes_of_fit
     same = problem.data.classes == model.classes
     problem, solution = solve(problem, model, model.delta if same else None, gradient)
     proof, far = solution.certificate, distance(problem, solution)
