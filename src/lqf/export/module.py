@@ -115,7 +115,7 @@ class _Member(nn.Module):
 
     def of_pixels(self, pixels: Tensor) -> Tensor:
         """`forward` of uint8 views (B, 3, s, s)."""
-        return self(standardize(pixels, self.mean, self.std).to(self.dtype))  # type: ignore[no-any-return]
+        return self(standardize(pixels, self.mean, self.std).to(self.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         z, dz = self.network(self.prefix(x))
