@@ -146,7 +146,8 @@ class ByIteration:
     @cached_property
     def quick_worth(self) -> QuickWorth:
         """What quick answers of this model have been worth so far."""
-        return QuickWorth.known(self.model, self.problem.context.progress.say)
+        context = self.problem.context
+        return QuickWorth.known(self.model, context.progress.say, writes=context.world.rank == 0)
 
     def _on_units(self, response: Response, units: Units) -> Tensor:
         """(U, Q) −P_S e_S^loo."""

@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -51,13 +51,16 @@ class QuickWorth:
     found: list[float] = field(default_factory=list)
 
     @classmethod
-    def known(cls, model: FittedModel, say: Callable[[str], None]) -> QuickWorth:
-        """What is known of a model; where it is stored, with what was measured before."""
+    def known(cls, model: FittedModel, say: Callable[[str], None], *, writes: bool = True) -> QuickWorth:
+        """What is known of a model; where it is stored, with what was measured before.
+
+        ``writes``: whether what is measured is kept; one of many processes does so.
+        """
         if not isinstance(model.known, StoredKnowledge):
             return cls(None, "", say)
         worth = cls(model.known.path.with_name(FILE), model.known.sha256, say)
         worth.found = worth._read()
-        return worth
+        return worth if writes else replace(worth, place=None)
 
     def add(self, quick: Tensor, exact: Tensor) -> None:
         """Of answers (U, Q) to the same question."""
