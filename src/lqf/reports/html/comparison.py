@@ -41,7 +41,7 @@ def _figures(found: Comparison) -> list[dict[str, str]]:
     """At the top of the page."""
     error, flips = found.difference.error, found.flips
     of = f"of {found.n:,} images"
-    points = {"name": "difference of error", "value": f"{100 * error.value:+.1f}", "note": "percentage points"}
+    points = {"name": "difference of error", "value": _signed(error.value, 100, "{:+.1f}"), "note": "percentage points"}
     if error.interval is not None:
         points["note"] += f", 95 %: {_ends(error, 100, '{:+.1f}')}"
     return [
@@ -59,12 +59,15 @@ def _measured(found: Comparison) -> list[dict[str, Any]]:
         {
             "name": "Error",
             "of": [_of(e, "error") for e in (found.first, found.second)],
-            "difference": {"value": f"{100 * d.error.value:+.1f}", "interval": _ends(d.error, 100, "{:+.1f}")},
+            "difference": {"value": _signed(d.error.value, 100, "{:+.1f}"), "interval": _ends(d.error, 100, "{:+.1f}")},
         },
         {
             "name": "Log loss",
             "of": [_of(e, "log_loss") for e in (found.first, found.second)],
-            "difference": {"value": f"{d.log_loss.value:+.3f}", "interval": _ends(d.log_loss, 1, "{:+.3f}")},
+            "difference": {
+                "value": _signed(d.log_loss.value, 1, "{:+.3f}"),
+                "interval": _ends(d.log_loss, 1, "{:+.3f}"),
+            },
         },
     ]
 
@@ -75,6 +78,11 @@ def _of(evaluation: Evaluation, name: str) -> dict[str, str]:
         "value": figures.value(name, estimate.value, percent),
         "interval": figures.interval(name, estimate.interval),
     }
+
+
+def _signed(x: float | None, times: float, form: str) -> str:
+    """A difference; a dash where it is not defined."""
+    return "–" if x is None else form.format(times * x)
 
 
 def _ends(estimate: Estimate, times: float, form: str) -> str:
