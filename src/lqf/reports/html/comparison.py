@@ -54,19 +54,19 @@ def _figures(found: Comparison) -> list[dict[str, str]]:
 
 def _measured(found: Comparison) -> list[dict[str, Any]]:
     """Rows of the table: what is measured, of both models, and the difference."""
-    d = found.difference
+    error, loss = found.difference.error, found.difference.log_loss
     return [
         {
             "name": "Error",
             "of": [_of(e, "error") for e in (found.first, found.second)],
-            "difference": {"value": _signed(d.error.value, 100, "{:+.1f}"), "interval": _ends(d.error, 100, "{:+.1f}")},
+            "difference": {"value": _signed(error.value, 100, "{:+.1f}"), "interval": _ends(error, 100, "{:+.1f}")},
         },
         {
             "name": "Log loss",
             "of": [_of(e, "log_loss") for e in (found.first, found.second)],
             "difference": {
-                "value": _signed(d.log_loss.value, 1, "{:+.3f}"),
-                "interval": _ends(d.log_loss, 1, "{:+.3f}"),
+                "value": _signed(loss.value, 1, "{:+.3f}"),
+                "interval": _ends(loss, 1, "{:+.3f}"),
             },
         },
     ]
