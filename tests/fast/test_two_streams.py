@@ -10,7 +10,7 @@ from cases import every_network, images, network
 from lqf.backbones.bilinear_pool import BilinearPool
 from lqf.backbones.both_pool import BothPool
 from lqf.errors import LQFError
-from lqf.export.two_streams import TwoStreams
+from lqf.fast.two_streams import TwoStreams
 from lqf.linear.linearize import Linearization
 
 
