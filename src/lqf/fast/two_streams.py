@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from lqf.fast.derivatives import Dual, derive
+from lqf.fast.gates import join_leaky6
 
 aten = torch.ops.aten
 BATCH = torch.export.Dim("batch", min=1, max=1 << 20)
@@ -44,6 +45,7 @@ class TwoStreams(nn.Module):
                 value = _attribute(graph, node.target)
                 self._keep(node.target, value.detach(), tangents.get(node.target))
         _absorb_batch_norms(self)
+        join_leaky6(self.nodes)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """z and J·δ, both (B, p)."""
