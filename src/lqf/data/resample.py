@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import PIL
 import torch
@@ -72,8 +73,8 @@ def resample_together(whole: Tensor, windows: Windows, s: int, interpolation: In
     return torch.where(turned[..., None], y.mT, y)
 
 
-def height_first(h: Tensor, w: Tensor, s: int) -> Tensor:
-    """Where Pillow resizes the height before the width, (B,)."""
+def height_first(h: Any, w: Any, s: int) -> Any:
+    """Where Pillow resizes the height before the width: of sides (B,), or of one picture in numbers."""
     return (h > s) & (h - s > 2 * (w - s)) & (_PILLOW >= 13)
 
 

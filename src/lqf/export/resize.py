@@ -5,6 +5,8 @@ The weights are those of `lqf.data.resample`, written for one size that is known
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -33,8 +35,9 @@ def square(pixels: Tensor, preprocess: Preprocess) -> Tensor:
         for places, start, seen, goal, step in zip((down, across), starts, kept, goals, steps, strict=True)
     ]
     given = (pixels.double(), k[0].clone(), k[1].mT.contiguous())
-    if isinstance(pixels.shape[2], int) and isinstance(pixels.shape[3], int):
-        return (_height_first if _turned(*pixels.shape[2:], preprocess) else _width_first)(*given)
+    sizes: list[Any] = list(pixels.shape[2:])
+    if all(isinstance(n, int) for n in sizes):  # and no symbols of a graph that is being written
+        return (_height_first if _turned(sizes[0], sizes[1], preprocess) else _width_first)(*given)
     turned = height_first(kept[0] - goals[0] + side, kept[1] - goals[1] + side, side)
     out: Tensor = torch.cond(turned, _height_first, _width_first, given)
     return out
