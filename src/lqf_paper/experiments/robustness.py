@@ -8,8 +8,9 @@ from typing import Any
 
 from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.methods.linear import Linear
-from lqf_paper.report.compare import best_of, cells_of, edge_sentence
+from lqf_paper.report.compare import cells_of, edge_sentence
 from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.report.winners import winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.scale import Scale
@@ -65,7 +66,7 @@ def summarise(results: Results) -> Summary:
         lambda figure: _draw(figure, curves),
         (
             "The rate is η/((1−m)b); a run that diverged (× in the picture) counts as an error of 100 %.",
-            edge_sentence(best_of(results, METHOD_NAMES), results),
+            edge_sentence(winners(results, METHOD_NAMES), results),
         ),
         (9.5, 3.6),
     )

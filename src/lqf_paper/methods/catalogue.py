@@ -13,8 +13,9 @@ from lqf.training.finetune import FineTuning
 from lqf_paper.methods.bilinear import bilinear, trained_reduction
 from lqf_paper.methods.exact import Ours, RidgeHead
 from lqf_paper.methods.linear import Linear
-from lqf_paper.methods.models import Model, both_errors, error
-from lqf_paper.runner.registry import defaults, work
+from lqf_paper.methods.models import Model, Predicted
+from lqf_paper.runner.divergence import judged
+from lqf_paper.runner.registry import defaults, defaults_of, work
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
 
@@ -59,21 +60,22 @@ def fit(
 ) -> dict[str, Any]:
     """Test error of one method with one setting, trained on all images or on a few of every class.
 
-    Methods that predict from the central view also have the error of scores averaged over it and its mirror image.
+    Methods that predict from the central view also have the error of scores averaged over it and its mirror image. All
+    predictions are kept.
     """
     part = task.shots(shots, seed)
     model = fit_method(method, part, seed=seed, pool_channels=pool_channels, **settings)
-    wrong, averaged = (error(model, task.test), None) if method in OURS else both_errors(model, task.test)
+    predicted = Predicted.of(model, task.test, mirrored=method not in OURS).result(task.test)
     chosen = getattr(model, "report", {})
-    return {
-        "test_error": wrong,
-        "test_error_mirrored": averaged,
-        "diverged": wrong is None,
+    result = {
+        **predicted,
+        "diverged": predicted["test_error"] is None,
         "losses": list(model.losses[:1] + model.losses[-1:]),
         "fit_seconds": model.seconds,
         "n": len(part.train),
         "chosen": {k: chosen[k] for k in CHOSEN if k in chosen},
     }
+    return judged(result, defaults_of(METHODS[method].fit).complete(settings), len(task.classes))
 
 
 CHOSEN = ("solver", "pooling", "views", "weight_decay", "body_weight_decay", "relative_residual", "loo_error", "plan")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from lqf.linear.model import LinearModel
 from lqf.linear.sweep import sweep
 from lqf.training.network import plain_float32
 from lqf_paper.methods.mirrored import Mirrored
+from lqf_paper.runner.predictions import packed
 
 
 class Model(Protocol):
@@ -94,10 +96,29 @@ def error(model: Model, images: Images) -> float | None:
     return None if outputs is None else wrong(outputs, images)
 
 
-def both_errors(model: Model, images: Images) -> tuple[float | None, float | None]:
-    """The error on the central views, and that of scores averaged over them and their mirror images."""
-    outputs = scores(model, images)
-    if outputs is None:
-        return None, None
-    mirrored = scores(model, Mirrored.of(images))
-    return wrong(outputs, images), None if mirrored is None else wrong(outputs + mirrored, images)
+@dataclass(frozen=True)
+class Predicted:
+    """The classes that a model predicts for some images; None where its training diverged.
+
+    Attributes:
+        central: (N,) from the central views, or from those that the model has chosen.
+        mirrored: (N,) from scores averaged over them and their mirror images; None too where they were not asked for.
+    """
+
+    central: np.ndarray | None
+    mirrored: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, model: Model, images: Images, *, mirrored: bool) -> Predicted:
+        """What a model predicts."""
+        outputs = scores(model, images)
+        if outputs is None:
+            return cls(None)
+        more = scores(model, Mirrored.of(images)) if mirrored else None
+        return cls(outputs.argmax(1).numpy(), None if more is None else (outputs + more).argmax(1).numpy())
+
+    def result(self, images: Images) -> dict[str, Any]:
+        """Errors, and the classes themselves as text."""
+        labels, named = images.samples.labels, {"": self.central, "_mirrored": self.mirrored}
+        errors = {f"test_error{k}": None if c is None else float((c != labels).mean()) for k, c in named.items()}
+        return errors | {f"predictions{k}": packed(c) for k, c in named.items() if c is not None}
