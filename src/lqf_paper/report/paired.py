@@ -51,17 +51,20 @@ class Gap:
         return asdict(self)
 
 
-def gap(method: Winner | None, to: Winner | None) -> Gap | None:
-    """The first one's error minus the second one's; None where one has none."""
+def gap(method: Winner | None, to: Winner | None, *, together: bool = False) -> Gap | None:
+    """The first one's error minus the second one's; None where one has none.
+
+    ``together``: the k-th runs of both belong together, as those on the same choice of training images do.
+    """
     if method is None or to is None:
         return None
     a, b = method.wrong, to.wrong
     if a is not None and b is not None:
-        return paired(a, b)
+        return paired(a, b, together=together and len(a) == len(b))
     return unpaired(method.error, to.error, len(method.labels), (len(method.runs), len(to.runs)))
 
 
-def paired(a: np.ndarray, b: np.ndarray) -> Gap:
+def paired(a: np.ndarray, b: np.ndarray, *, together: bool = False) -> Gap:
     """Of what is wrong in the runs of two methods, (S, N) and (T, N), on the same N images."""
     runs, n, value = (len(a), len(b)), a.shape[1], float(a.mean() - b.mean())
     if runs == (1, 1):
@@ -70,7 +73,8 @@ def paired(a: np.ndarray, b: np.ndarray) -> Gap:
         return Gap(value, min(low, value), max(high, value), True, runs, mcnemar(only_a, only_b))
     rng = np.random.default_rng(0)
     times = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS) / n  # (D, N)
-    drawn = _of_runs(times @ a.T, rng) - _of_runs(times @ b.T, rng)
+    of_a, of_b = times @ a.T, times @ b.T  # (D, S), (D, T)
+    drawn = _of_runs(of_a - of_b, rng) if together else _of_runs(of_a, rng) - _of_runs(of_b, rng)
     low, high = (float(q) for q in np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
     if high - low < 1e-12:  # no image tells the runs apart
         low, high = (value + end for end in tango(0.0, 0.0, n))

@@ -21,6 +21,9 @@ LESS: Range = (-math.inf, 0.0)
 MORE: Range = (0.0, math.inf)
 
 
+MARKS: dict[Verdict, str] = {"confirmed": "✓", "not confirmed": "", "contradicted": "✗"}
+
+
 def near(margin: float) -> Range:
     """Differences of at most so much either way."""
     return -margin, margin
@@ -75,7 +78,7 @@ class Judged:
 
     def cell(self, name: str) -> str:
         """Of one data set."""
-        return _cell(self.gaps.get(name), self.statement.claimed)
+        return marked(self.gaps.get(name), self.statement.claimed)
 
     def values(self) -> dict[str, Any]:
         """JSON values."""
@@ -103,8 +106,9 @@ def judge_one(statement: Statement, pairs: Mapping[str, tuple[Winner | None, Win
 HOW = (
     "Differences of test errors in points, the first method's minus the second one's, with 95 % intervals: image by "
     "image where predictions are kept (of one run each by Tango's score, of several by a bootstrap over test images "
-    "and runs), † where they are not, as if of different images, which is wider. “Confirmed” and “contradicted” say "
-    "that the whole interval lies on that side; “mean” is over the data sets in the table."
+    "and runs), † where they are not, as if of different images, which is wider. ✓ confirmed: the whole interval "
+    "lies where the statement has it; ✗ contradicted: all of it lies elsewhere; neither: not confirmed. “Mean” is over "
+    "the data sets in the table."
 )
 NOT_TOLD = "Winners by test error are compared on the images that chose them; intervals do not know of that."
 
@@ -112,12 +116,17 @@ NOT_TOLD = "Winners by test error are compared on the images that chose them; in
 def verdict_table(judged: Sequence[Judged], names: Sequence[str]) -> Table:
     """A row per statement, a column per data set, the mean last."""
     shown = [j for j in judged if j.gaps]
-    rows = [
-        (j.statement.text, *map(j.cell, names), *([_cell(j.mean, j.statement.claimed)] if len(names) > 1 else []))
-        for j in shown
-    ]
+    rows = [(j.statement.text, *map(j.cell, names), *([_overall(j)] if len(names) > 1 else [])) for j in shown]
     return Table(("statement", *names, *(["mean"] if len(names) > 1 else [])), tuple(rows))
 
 
-def _cell(g: Gap | None, claimed: Range) -> str:
-    return "–" if g is None else f"{g.points()} {verdict(g.low, g.high, claimed)}"
+def marked(g: Gap | None, claimed: Range) -> str:
+    """A difference with its interval and the mark of its verdict."""
+    if g is None:
+        return "–"
+    mark = MARKS[verdict(g.low, g.high, claimed)]
+    return f"{g.points()} {mark}".strip()
+
+
+def _overall(judged: Judged) -> str:
+    return "–" if judged.mean is None else f"{judged.mean.points()} {judged.overall}"
