@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -99,12 +100,21 @@ class DampedCurvature:
         for name, block in body.kronecker.items():
             layer = body.layers[name]
             gamma, d = ridge.of(layer.weight or layer.bias or ""), body.share * block.d
-            split = factored(replace(block, d=d), gamma) if self.kind == "factored" else None
-            found.append(_above(d, gamma if split is None else split.inner - d, block.size))
+            added = self._split[name].inner - d if self.kind == "factored" else gamma
+            found.append(_above(d, added, block.size))
         for name, channel in body.channels.items():
             found.append(_above(body.share * channel.lam, ridge.of(body.channel_names[name][0]), channel.lam.numel()))
         above, trace, count, size = (sum(column) for column in zip(*found, strict=True))
         return Preconditioned(above / trace if trace else 0.0, count / size if size else 0.0)
+
+    @cached_property
+    def _split(self) -> dict[str, Factored]:
+        """Every layer's eigenvalues under "factored"."""
+        ridge, body, found = self.problem.ridge, self.curvature.body, {}
+        for name, block in body.kronecker.items():
+            layer = body.layers[name]
+            found[name] = factored(replace(block, d=body.share * block.d), ridge.of(layer.weight or layer.bias or ""))
+        return found
 
     def _factored(self, v: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
         ridge, body = self.problem.ridge, self.curvature.body
@@ -114,9 +124,7 @@ class DampedCurvature:
         into = body.layout.views(out)
         for name, block in body.kronecker.items():
             layer = body.layers[name]
-            gamma = ridge.of(layer.weight or layer.bias or "")
-            split = factored(replace(block, d=body.share * block.d), gamma)
-            scatter_kronecker(layer, into, split.apply(gather_kronecker(layer, parts, block), of))
+            scatter_kronecker(layer, into, self._split[name].apply(gather_kronecker(layer, parts, block), of))
         for name, channel in body.channels.items():
             names = body.channel_names[name]
             shared = Channelwise(body.share * channel.lam, channel.u)
