@@ -66,7 +66,9 @@ def test_the_damping_of_before_is_the_ridge_plus_a_share_of_the_trace() -> None:
     added = torch.full((p.size,), rho * body_trace(curvature) / (b * 3), dtype=torch.float64)
     added[: p.model.head_size] = rho * head_trace(curvature) / (b * 3)
     found = dense(lambda v: Damping(rho, "trace", b).of(curvature, p).solve(v), p.size)
-    torch.testing.assert_close(torch.linalg.inv(found), torch.linalg.inv(plain) + torch.diag(added), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        torch.linalg.inv(found), torch.linalg.inv(plain) + torch.diag(added), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["factored", "trace"])

@@ -42,7 +42,9 @@ def test_the_loss_falls_and_ends_below_that_of_zero_output(augment: str, rate: f
 
 
 def test_many_epochs_arrive_at_the_exact_solution() -> None:
-    near, far = (fitted(epochs=k, weight_decay=0.1, damping=0.3, learning_rate=r) for k, r in ((120, 0.006), (3, 0.006)))
+    near, far = (
+        fitted(epochs=k, weight_decay=0.1, damping=0.3, learning_rate=r) for k, r in ((120, 0.006), (3, 0.006))
+    )
     exact = fitted(solver="pcg", learning_rate=None, weight_decay=0.1, tol=1e-6, max_passes=400)
     a, b, c = (torch.as_tensor(m.decision_function(X)) for m in (near, far, exact))
     assert float((a - c).norm() / c.norm()) < 0.03

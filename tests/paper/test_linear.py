@@ -179,7 +179,7 @@ def test_weight_two_counts_like_a_sample_given_twice(options: dict[str, Any]) ->
 def test_wrong_choices_are_refused() -> None:
     with pytest.raises(LQFError, match="loss is 'hinge'; choose cross_entropy, mse"):
         Linear(loss="hinge")  # type: ignore[arg-type]
-    with pytest.raises(LQFError, match='damping is \'some\'; give a number, or "auto"'):
+    with pytest.raises(LQFError, match="damping is 'some'; give a number, or \"auto\""):
         Linear(damping="some")
     with pytest.raises(LQFError, match="learning_rate is 'fast'"):
         Linear(learning_rate="fast")
@@ -231,13 +231,17 @@ def test_a_rate_or_a_damping_of_its_own_keeps_the_loss_falling() -> None:
         assert model.losses[-1] < 0.3 * model.losses[0]
         if how.kfac:
             assert 0 < model.report["preconditioned"]["by_count"] <= 1
-            assert model.report["damping"] == (0.1 if options["damping"] == 0.1 else pytest.approx(model.report["damping"]))
+            assert model.report["damping"] == (
+                0.1 if options["damping"] == 0.1 else pytest.approx(model.report["damping"])
+            )
         assert ("learning_rate" in model.report) == (options["learning_rate"] == "stable")
 
 
 def test_a_run_ends_when_its_images_are_learned() -> None:
     images, backbone = opened(*pictures(30), SMALL), load_backbone(convnet().float())
-    how = Linear(epochs=60, batch_size=6, learning_rate=0.1, damping="auto", kfac=True, schedule="constant", stop_below=0.005)
+    how = Linear(
+        epochs=60, batch_size=6, learning_rate=0.1, damping="auto", kfac=True, schedule="constant", stop_below=0.005
+    )
     model = how.fit(backbone, images, SMALL, device=CPU)
     assert 5 <= len(model.losses) < 60
 

@@ -1,4 +1,4 @@
-"""P = A damped, for steps by mini-batches: A is known from some views of some images, a batch has directions of its own.
+"""P = A damped, for steps by mini-batches: A knows some views of some images, a batch has directions of its own.
 
 With γ = μ + ρ·tr A/(bC) of the head's and of the body's block (tr A/(NC): the mean square length of an output's
 gradient; b: images per step),
@@ -193,4 +193,3 @@ def _above(d: Tensor, added: Tensor | float, size: int) -> tuple[float, float, f
     """Trace above the damping, the whole trace, number of directions above it, of all."""
     above, wide = d > added, d.double()
     return float(wide[above].sum()), float(wide.sum()), float(above.sum()), float(size)
-

@@ -19,8 +19,8 @@ def make_head(
 ) -> Tensor:
     """W̃ (C, p+1), bias last.
 
-    "random" has entries of standard deviation ``std`` (None: 1/√p, as linear layers are initialised, up to a constant) and
-    no bias;
+    "random" has entries of standard deviation ``std`` (None: 1/√p, as linear layers are initialised, up to a constant)
+    and no bias;
     "probe" is the closed-form head of all images at the ridge strength that leave-one-out chooses.
     """
     c = len(images.samples.classes)

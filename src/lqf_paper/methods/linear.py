@@ -11,7 +11,8 @@ K-FAC approximates A = Σ s JᵀJ, the curvature of the squared error. That of t
 are about equally likely, is A/C up to the direction that moves all outputs alike, and A/C is what stands in for it.
 A mini-batch of b samples enters with weight N/b, and a sample's gradient has parts that A, made of a few hundred
 central views, does not know: there P would be the penalty alone, and a step by its inverse diverges. P is therefore
-damped (`lqf.curvature.damping`; γ = Nλ/κ + ρ·tr A/(bC) of the head's and of the body's block), by default layer by layer,
+damped (`lqf.curvature.damping`; γ = Nλ/κ + ρ·tr A/(bC) of the head's and of the body's block), by default layer
+by layer,
 
     P_l = κ (A_l + π√γ I) ⊗ (G_l + √γ/π I),        δ ← δ − η·(momentum of N·P⁻¹ times the gradient),
 
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -71,8 +72,8 @@ class Linear:
         head: at the linearisation point: "random", "probe" (`lqf_paper.methods.heads`), or "zero", for "fc" alone:
             under a zero head the body's Jacobian is zero.
         head_std: standard deviation of a random head's entries; None: 1/√p. Ordinary fine-tuning begins with 0.01.
-        learning_rate: η at the beginning, which follows ``schedule`` as in `NLFT`; "stable": the largest whose steps do not
-            overshoot the first batches.
+        learning_rate: η at the beginning, which follows ``schedule`` as in `NLFT`; "stable": the largest whose steps do
+            not overshoot the first batches.
         weight_decay: λ.
         epochs, batch_size, alpha, augment, seed: as in `NLFT`.
         precision: of the products, in training and in test alike: "float32", "tf32" (on a GPU; elsewhere the same), or
@@ -82,10 +83,13 @@ class Linear:
             five epochs in a row; None: never.
     """
 
+    EARLIER: ClassVar[dict[str, Any]] = {"damping": 1.0, "damping_kind": None, "precision": "bf16"}
+    """Defaults of cells that were kept before: P damped by the trace, bfloat16 in training and float32 in test."""
+
     loss: Loss = "mse"
     optimiser: Optimiser = "sgd"
     kfac: bool = False
-    damping: float | str = 1.0
+    damping: float | str = "auto"
     damping_kind: DampingKind = "factored"
     scope: Scope = "all"
     head: HeadKind = "random"
@@ -109,8 +113,12 @@ class Linear:
         check_choices(self, choices | {"precision": Precision, "damping_kind": DampingKind})
         if isinstance(self.damping, str) and self.damping != "auto":
             raise LQFError(f'damping is {self.damping!r}; give a number, or "auto"')
-        if isinstance(self.learning_rate, str) and (self.learning_rate != "stable" or self.damping == "auto"):
-            raise LQFError(f'learning_rate is {self.learning_rate!r}; give a number, or "stable" with a damping of its own')
+        if isinstance(self.learning_rate, str) and (
+            self.learning_rate != "stable" or (self.kfac and self.damping == "auto")
+        ):
+            raise LQFError(
+                f'learning_rate is {self.learning_rate!r}; give a number, or "stable" with a damping of its own'
+            )
         if self.head == "zero" and self.scope == "all":
             raise LQFError("under a zero head the body's Jacobian is zero and only the head would learn; use `random`")
 

@@ -133,7 +133,9 @@ class Training:
             solver.descend(state, self._until_learned(self._batches(views), wrong), direction, total)
         return state["delta"], losses[:made].cpu()
 
-    def _until_learned(self, batches: Iterable[tuple[Tensor, Tensor]], wrong: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _until_learned(
+        self, batches: Iterable[tuple[Tensor, Tensor]], wrong: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches, up to where the training error has been low for some epochs."""
         below, n = self.how.stop_below, len(self.inputs)
         for k, batch in enumerate(batches):

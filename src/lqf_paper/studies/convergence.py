@@ -15,9 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from lqf.curvature.preconditioner import spread
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear.model import with_one
 from lqf.runtime.precision import matmul_precision
@@ -57,10 +59,13 @@ class Optimum:
 
 @work("convergence", output_tol=OUTPUT_TOL, most_passes=MOST_PASSES, lanczos=LANCZOS)
 @defaults(Linear, **FIXED)
-def convergence(task: Task, *, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    """One run of LQF (paper) on central crops, its distance from the optimum, and the expected one."""
+def convergence(task: Task, *, settings: dict[str, Any], images: int | None = None, seed: int = 0) -> dict[str, Any]:
+    """LQF (paper) on the central crops of some images: its distance from the optimum, and the expected one."""
     workspace = task.workspace
-    cache = workspace.cache.under((task.fingerprint, "convergence", seed, settings.get("weight_decay")))
+    if images is not None:
+        task = task.some(np.asarray(spread(len(task.train), images)))
+    group = (task.fingerprint, "convergence", seed, settings.get("weight_decay"))
+    cache = workspace.cache.under(group)
     how = Linear(**{"augment": "none", **settings}, seed=seed)
     net, preprocess, device = workspace.network(leaky=True), workspace.preprocess, workspace.device
     training = how.posed(net, task.train, preprocess, device=device, cache=cache, progress=workspace.progress)
@@ -137,4 +142,3 @@ def spectrum_of(training: Training, views: RandomViews, progress: Progress) -> R
                 return inverse.inverse_root(out)
 
         return ritz(product, inverse.inverse_root(b), LANCZOS, progress)
-

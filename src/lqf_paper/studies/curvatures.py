@@ -102,9 +102,7 @@ def _plain(problem: QuadraticProblem, k: int, how: dict[str, Any]) -> Spectrum:
     return replace(largest(product, like, k, **how), mean=mean).shifted(decay, problem.size)
 
 
-def _preconditioned(
-    problem: QuadraticProblem, damped: DampedCurvature, k: int, how: dict[str, Any]
-) -> Spectrum:
+def _preconditioned(problem: QuadraticProblem, damped: DampedCurvature, k: int, how: dict[str, Any]) -> Spectrum:
     """Of P^(−1/2) H P^(−1/2); the mean is that of the directions in which outputs move, without the ridge."""
     zero = problem.zero()
     found = largest(preconditioned_curvature(problem, damped), zero, k, **how)
