@@ -171,8 +171,8 @@ def earlier_note(results: Results) -> list[str]:
     named = ((d.params.get("method"), d.cell.work) for d in of)
     names = dict.fromkeys(METHODS[m].label if m in METHODS else work for m, work in named)
     return [
-        f"{len(of)} of {len(results.every)} cells ({', '.join(names)}) were measured earlier: with products in bfloat16 "
-        "in training and float32 in test, and K-FAC damped as A + tr A/(bC)·I."
+        f"{len(of)} of {len(results.every)} cells ({', '.join(names)}) were measured earlier: products in bfloat16 in "
+        "training and float32 in test, and K-FAC damped as A + tr A/(bC)·I."
     ]
 
 

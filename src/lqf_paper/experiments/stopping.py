@@ -49,8 +49,8 @@ def summarise(results: Results) -> Summary:
         lambda figure: _draw(figure, found, epochs),
         (
             f"LQF (paper) at η = {SETTINGS['learning_rate']:g}, λ = {SETTINGS['weight_decay']:g}; the schedule ends "
-            "with the run. A difference between the rows at the same number of epochs is due to the crops, one along a row "
-            "to the length of the run: with central crops it ends at the exact solution of the same problem.",
+            "with the run. A difference between the rows at the same number of epochs is due to the crops, one along "
+            "a row to the length of the run: with central crops it ends at the exact solution of the same problem.",
         ),
         size=(3.4 * max(2, len(found)), 3.4),
     )
