@@ -35,6 +35,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--epochs", type=options.positive, metavar="N", help="passes of the mini-batch methods")
     parser.add_argument(
+        "--seeds", type=options.positive, metavar="N", default=1, help="runs of every search's winner (default: 1)"
+    )
+    parser.add_argument(
+        "--select",
+        choices=("test", "validation"),
+        default="test",
+        help="choose settings by test error as in the paper, or on a part of the training images too",
+    )
+    parser.add_argument(
+        "--methods", metavar="METHOD", nargs="+", default=[], help="compute only these methods' cells (nlft, lqf, …)"
+    )
+    parser.add_argument(
+        "--cells-only",
+        action="store_true",
+        default=False,
+        help="compute cells and write no results: without matplotlib, `--finished` writes them elsewhere",
+    )
+    parser.add_argument(
         "--finished",
         action="store_true",
         default=False,
@@ -50,6 +68,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     from lqf.runtime.device import resolve_device
     from lqf_paper.command import Order, carry_out
     from lqf_paper.experiments import EXPERIMENTS
+    from lqf_paper.methods.catalogue import METHODS
 
     if args.names == ["list"]:
         return {"experiments": {name: e.TITLE for name, e in EXPERIMENTS.items()}}
@@ -59,7 +78,10 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
             raise LQFError(f"there is no experiment `{name}`; there are {', '.join(EXPERIMENTS)}, or `all`")
     if not args.data:
         raise LQFError("name the data: --data DIR [DIR …], folders with train/ and test/")
-    given = {k: v for k, v in vars(args).items() if k in ("backbone", "weights", "size", "epochs")}
+    unknown = [m for m in args.methods if m not in METHODS]
+    if unknown:
+        raise LQFError(f"there is no method `{unknown[0]}`; there are {', '.join(METHODS)}")
+    given = {k: v for k, v in vars(args).items() if k in ("backbone", "weights", "size", "epochs", "seeds", "select")}
     order = Order(
         names=tuple(names),
         data=tuple(args.data),
@@ -67,6 +89,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         scale="quick" if args.quick else args.grid,
         device=torch.device("cpu") if args.finished else resolve_device(getattr(args, "device", "auto")),
         finished=args.finished,
+        methods=tuple(args.methods),
+        cells_only=args.cells_only,
         command=shlex.join(["lqf", *args.words]),
         **given,
     )
@@ -77,6 +101,8 @@ def show(result: dict[str, Any]) -> str:
     """The tables, and where the rest is."""
     if "experiments" in result:
         return "\n".join(facts(list(result["experiments"].items())))
+    if "cells" in result:
+        return f"{counted(result['cells'], 'cell')} there; --finished writes the results"
     blocks = ["\n".join(_block(r, named=len(result["results"]) > 1)) for r in result["results"]]
     if result["elsewhere"]:
         n = counted(result["elsewhere"], "cell")

@@ -12,9 +12,11 @@ import torch
 from lqf.errors import Incomplete, LQFError, MissingDependency
 from lqf.utils.progress import SILENT, Progress
 from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.report.results import PageInfo, write_results
 from lqf_paper.runner.cells import Store
 from lqf_paper.runner.claims import Claims
+from lqf_paper.runner.experiment import Results
 from lqf_paper.runner.run import Run, open_tasks
 from lqf_paper.runner.scale import SCALES, Scale
 from lqf_paper.runner.shown_command import shown_command
@@ -33,6 +35,10 @@ class Order:
         command: as it was typed.
         scale: a name of `SCALES`, or one's own.
         backbone, weights, size, epochs: instead of the scale's.
+        seeds: runs of every search's winner.
+        select: "validation": choose settings on a part of the training images, too.
+        methods: of searches, those whose cells are computed; empty: all.
+        cells_only: compute cells, write no results.
         finished: compute nothing; the results of the cells that are there, whatever device they were computed on.
     """
 
@@ -46,13 +52,18 @@ class Order:
     weights: str | None = None
     size: int | None = None
     epochs: int | None = None
+    seeds: int = 1
+    select: str = "test"
+    methods: tuple[str, ...] = ()
+    cells_only: bool = False
     finished: bool = False
 
     @property
     def sized(self) -> Scale:
         """The scale, with what was given in place of its own."""
         scale = SCALES[self.scale] if isinstance(self.scale, str) else self.scale
-        return replace(scale, size=self.size or scale.size, epochs=self.epochs or scale.epochs)
+        size, epochs = self.size or scale.size, self.epochs or scale.epochs
+        return replace(scale, size=size, epochs=epochs, seeds=self.seeds, select=self.select)
 
     def workspace(self, progress: Progress) -> Workspace:
         """Network and pixels."""
@@ -67,11 +78,15 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     An experiment's results are written as soon as none of its cells is being computed, by this process or by another:
     of several processes side by side, the one that ends last writes them.
     """
-    require_extra()
+    if order.cells_only and order.finished:
+        raise LQFError("--cells-only computes and --finished does not; give one of them")
+    if not order.cells_only:
+        require_extra()
     store, workspace = Store(order.out / "cells"), order.workspace(progress)
     experiments = {name: EXPERIMENTS[name] for name in order.names}
-    run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress)
+    run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress, order.methods)
     if order.finished:
+        run.earlier_too = True
         use_finished(run, workspace)
     else:
         try:
@@ -80,11 +95,21 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
             raise KeyboardInterrupt(
                 f"interrupted; finished cells are kept in `{store.folder}`. To continue:\n  {order.command}"
             ) from None
+    if order.cells_only:
+        return _only_cells(run)
     written = [r for name in order.names if (r := _written(order, run, name, workspace)) is not None]
     written_or_failed = {"results": written, "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
     if run.failed:
         raise Incomplete(_failed(run), written_or_failed)
     return written_or_failed
+
+
+def _only_cells(run: Run) -> dict[str, Any]:
+    every = run.every()
+    there = {"cells": len(every) - run.missing(), "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
+    if run.failed:
+        raise Incomplete(_failed(run), there)
+    return there
 
 
 def use_finished(run: Run, workspace: Workspace) -> None:
@@ -116,6 +141,7 @@ def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[st
         run.progress.say(f"{name}: too few of its {len(results.wanted)} cells are there; nothing is written")
         return None
     summary = experiment.summarise(results)
+    summary = replace(summary, notes=(*summary.notes, *earlier_note(results)))
     info = PageInfo(
         name,
         experiment,
@@ -127,14 +153,27 @@ def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[st
         files = write_results(order.out, info, results, summary, list(EXPERIMENTS))
     return {
         "experiment": name,
-        "cells": len(results.done),
-        "of": len(results.wanted),
-        "seconds": sum(d.seconds for d in results),
+        "cells": len(results.every),
+        "of": len(results.wanted) + len(results.wanted_further),
+        "seconds": sum(d.seconds for d in results.every),
         "table": asdict(summary.table),
         "notes": summary.notes,
         "summary": summary.values,
         "files": files,
     }
+
+
+def earlier_note(results: Results) -> list[str]:
+    """Which methods' cells are of before the linear methods' damping and precision changed."""
+    of = [d for d in results.every if d.earlier]
+    if not of:
+        return []
+    named = ((d.params.get("method"), d.cell.work) for d in of)
+    names = dict.fromkeys(METHODS[m].label if m in METHODS else work for m, work in named)
+    return [
+        f"{len(of)} of {len(results.every)} cells ({', '.join(names)}) were measured earlier: products in bfloat16 in "
+        "training and float32 in test, and K-FAC damped as A + tr A/(bC)·I."
+    ]
 
 
 def _failed(run: Run) -> str:

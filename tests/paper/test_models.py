@@ -9,7 +9,8 @@ from torch import Tensor
 from fits import opened, pictures
 from lqf.data import Images, Preprocess
 from lqf_paper.methods.mirrored import Mirrored
-from lqf_paper.methods.models import both_errors, error
+from lqf_paper.methods.models import Predicted, error
+from lqf_paper.runner.predictions import unpacked
 
 SMALL = Preprocess(size=8, resize=9)
 
@@ -41,12 +42,17 @@ def test_scores_are_averaged_over_an_image_and_its_mirror_image() -> None:
     images = opened(x, np.zeros(20, int), SMALL)
     central = Sided(0.0).outputs(images)[:, 0] > 0
     assert 0 < int(central.sum()) < 20
-    wrong, averaged = both_errors(Sided(1e-6), images)
-    assert wrong == float((~central).double().mean())
-    assert averaged == 0.0  # what one side has the other lacks, and the bias is left
+    both = Predicted.of(Sided(1e-6), images, mirrored=True).result(images)
+    assert both["test_error"] == float((~central).double().mean())
+    assert both["test_error_mirrored"] == 0.0  # what one side has the other lacks, and the bias is left
+    assert unpacked(both["predictions"]).tolist() == (~central).int().tolist()
+    assert unpacked(both["predictions_mirrored"]).tolist() == [0] * 20
+    alone = Predicted.of(Sided(1e-6), images, mirrored=False).result(images)
+    assert (alone["test_error_mirrored"], "predictions_mirrored" in alone) == (None, False)
 
 
 def test_a_run_that_diverged_has_no_error_with_or_without_mirror_images() -> None:
     images = opened(*pictures(4, side=9), SMALL)
-    assert both_errors(Sided(0.0, (1.0, float("nan"))), images) == (None, None)
+    lost = Predicted.of(Sided(0.0, (1.0, float("nan"))), images, mirrored=True)
+    assert lost.result(images) == {"test_error": None, "test_error_mirrored": None}
     assert error(Sided(float("inf")), images) is None

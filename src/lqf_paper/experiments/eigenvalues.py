@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +23,8 @@ PAPER_MODE: dict[str, Any] = {
     "body_weight_decay": 1e-4,
 }
 """The paper's LQF: around w0 with a random head, one weight decay."""
+PANELS = 3
+CAPTION = "κ = λ₁/λ̄: the largest eigenvalue over the mean of all directions in which the outputs move"
 LABELS = {
     "initial": "NLFT, at the beginning",
     "tuned": "NLFT, at the end",
@@ -71,7 +72,7 @@ def summarise(results: Results) -> Summary:
             "NLFT: mean cross entropy, all weights, batch normalisation in eval mode. LQF: mean squared error around "
             "w0 with a random head, λ = 1e-4; preconditioned by P, the head's block and K-FAC (damped).",
         ),
-        size=(11.0, 3.2 * len(found)),
+        size=(3.6 * min(PANELS, max(2, len(found))), 3.6 * -(-len(found) // PANELS) + 0.3),
     )
 
 
@@ -97,34 +98,26 @@ def _number(value: float | None) -> str:
 
 
 def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Per data set: a histogram of λ over the mean by powers of ten, and the same in order."""
+    """A panel per data set: λ over the mean, in order, a line per Hessian."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    for (name, spectra), (left, right) in zip(
-        found.items(), figure.subplots(len(found), 2, squeeze=False), strict=True
-    ):
-        kept = {w: [v / s["mean"] for v in s["values"] if v > 0 and s["mean"] > 0] for w, s in spectra.items()}
-        every = [v for values in kept.values() for v in values] or [1.0]
-        low, high = math.log10(min(every)) - 1e-9, math.log10(max(every)) + 1e-9
-        edges = [10 ** (low + (high - low) * i / 12) for i in range(13)]
-        for i, (which, values) in enumerate(kept.items()):
-            colour = COLOURS[i]
-            left.hist(values, edges, histtype="stepfilled", color=colour, alpha=0.2)
-            left.hist(values, edges, histtype="step", color=colour, linewidth=1.5)
-            label = f"{LABELS[which]}, κ = {_number(spectra[which]['prominence'])}"
-            right.plot(range(1, len(values) + 1), values, ".-", color=colour, markersize=4, label=label)
-        left.set_xscale("log")
-        left.yaxis.get_major_locator().set_params(integer=True)
-        left.set_xlabel("eigenvalue over the mean, λ/λ̄")
-        left.set_ylabel("how many")
-        right.set_yscale("log")
-        right.set_xlabel("number of the eigenvalue")
-        right.set_ylabel("λ/λ̄; the first is κ")
-        right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        right.xaxis.get_major_locator().set_params(integer=True)
-        left.set_title(name, fontsize=10, loc="left")
-        for axes, axis in ((left, left.xaxis), (right, right.yaxis)):
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter(NullFormatter())
-            plain(axes)
+    across = min(PANELS, max(2, len(found)))
+    panels = figure.subplots(-(-len(found) // across), across, squeeze=False).flat
+    for axes, (name, spectra) in zip(panels, found.items(), strict=False):
+        for i, (which, s) in enumerate(spectra.items()):
+            values = [v / s["mean"] for v in s["values"] if v > 0 and s["mean"] > 0]
+            label = f"{LABELS[which]}: κ = {_number(s['prominence'])}"
+            axes.plot(range(1, len(values) + 1), values, ".-", color=COLOURS[i], markersize=4, label=label)
+        axes.set_yscale("log")
+        axes.set_xlabel("number of the eigenvalue, the largest first")
+        axes.set_title(name, fontsize=10)
+        axes.legend(frameon=False, fontsize=7.5)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        plain(axes)
+    for axes in panels:
+        axes.axis("off")
+    figure.supylabel("eigenvalue over the mean, λ/λ̄", fontsize=10)
+    figure.supxlabel(CAPTION, fontsize=8)

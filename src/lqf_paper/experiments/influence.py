@@ -8,14 +8,17 @@ import numpy as np
 
 from lqf.reports.pictures import thumbnail
 from lqf_paper.experiments import summarization
+from lqf_paper.report.class_names import readable
 from lqf_paper.report.draw import COLOURS
 from lqf_paper.runner.experiment import Results, Summary, Table
 from lqf_paper.runner.workspace import Task
 
 TITLE = "informative and uninformative images"
 WHOLE = True
-EACH, CLASSES, SIDE = 6, 3, 112
-"""Images at each end of a row, classes that have a row of their own, pixels of an image."""
+EACH, CLASSES, SIDE = 25, 3, 112
+"""Images at each end, as in the paper; classes that have a row of their own in the table; pixels of an image."""
+ACROSS, NAMED, LETTERS = 5, 4, 17
+"""Pictures in a row of either end; images that the table names; letters of a class below its picture."""
 
 cells = summarization.rankings
 
@@ -24,12 +27,12 @@ Ends = list[tuple[int, float]]
 
 
 def summarise(results: Results) -> Summary:
-    """Rows of images at both ends, per data set."""
+    """Images at both ends, per data set."""
     results_of = {t.name: results.where(work="informativeness", data=t.name)[0].result for t in results.tasks}
     rows = {t.name: ends(t, results_of[t.name]) for t in results.tasks}
     tasks = {t.name: t for t in results.tasks}
     table = tuple(
-        (name, of, _named(tasks[name], most), _named(tasks[name], least))
+        (name, readable(name, of), _named(tasks[name], most), _named(tasks[name], least))
         for name, blocks in rows.items()
         for of, (most, least) in blocks.items()
     )
@@ -37,17 +40,16 @@ def summarise(results: Results) -> Summary:
         name: {of: {"most": _ids(tasks[name], a), "least": _ids(tasks[name], b)} for of, (a, b) in blocks.items()}
         for name, blocks in rows.items()
     }
-    lines = sum(len(blocks) for blocks in rows.values())
     return Summary(
         values,
         Table(("data", "of", "most informative", "least informative"), table, keys=2),
         lambda figure: _draw(figure, tasks, rows),
         (
             "F-SI: the mean squared change of the outputs on held-out images when the image is left out; "
-            "classes with a row of their own are those whose images inform the model most on average.",
+            "classes with a row of their own in the table are those whose images inform the model most on average.",
             *(f"{name}: {_how(r)}" for name, r in results_of.items()),
         ),
-        size=(12.0, 1.2 * lines + 0.6 * len(rows)),
+        size=(11.0, 1.24 * -(-EACH // ACROSS) * len(rows) + 0.5 * len(rows)),
         dpi=100,
     )
 
@@ -83,35 +85,36 @@ def _ids(task: Task, images: Ends) -> list[dict[str, Any]]:
 
 
 def _named(task: Task, images: Ends) -> str:
-    shown = [f"`{task.train.samples.ids[i]}` {value:.2g}" for i, value in images[:2]]
+    samples = task.train.samples
+    shown = (
+        f"{readable(task.name, samples.classes[samples.labels[i]])} (`{samples.ids[i].split('/')[-1]}`) {value:.2g}"
+        for i, value in images[:NAMED]
+    )
     return ", ".join(shown)
 
 
 def _draw(figure: Any, tasks: dict[str, Task], rows: dict[str, dict[str, tuple[Ends, Ends]]]) -> None:
-    """One row per line: most informative images, a gap, least informative ones."""
-    blocks = figure.subfigures(len(rows), 1, squeeze=False, height_ratios=[len(b) + 0.4 for b in rows.values()])[:, 0]
+    """A block per data set: the most informative images left, the least informative ones right."""
+    blocks = figure.subfigures(len(rows), 1, squeeze=False)[:, 0]
     for block, (name, lines) in zip(blocks, rows.items(), strict=True):
-        block.suptitle(f"{name}: most informative (left) and least informative (right)", fontsize=11)
-        axes = block.subplots(len(lines), 2 * EACH + 1, squeeze=False, width_ratios=[1] * EACH + [0.25] + [1] * EACH)
-        for ax in axes.flat:
-            ax.axis("off")
-        for line, (of, both) in zip(axes, lines.items(), strict=True):
-            whole = of == "all classes"
-            line[0].text(
-                -0.12, 0.5, _cut(of, 18), transform=line[0].transAxes, rotation=90, ha="right", va="center", fontsize=8
-            )
-            for images, places, colour in zip(both, (line[:EACH], line[EACH + 1 :]), COLOURS[1::-1], strict=True):
-                for (i, value), ax in zip(images, places, strict=False):
-                    _picture(ax, tasks[name], i, value, colour, named=whole)
+        titles = ("most informative", "least informative")
+        sides = block.subfigures(1, 2)
+        for side, title, images, colour in zip(sides, titles, lines["all classes"], COLOURS[1::-1], strict=True):
+            side.suptitle(f"{name}: {title}", fontsize=11, color=colour)
+            axes = side.subplots(-(-EACH // ACROSS), ACROSS, squeeze=False)
+            for ax in axes.flat:
+                ax.axis("off")
+            for (i, value), ax in zip(images, axes.flat, strict=False):
+                _picture(ax, tasks[name], i, value)
 
 
-def _picture(ax: Any, task: Task, i: int, value: float, colour: str, *, named: bool) -> None:
+def _picture(ax: Any, task: Task, i: int, value: float) -> None:
     samples = task.train.samples
     image = thumbnail(samples, i, SIDE)
     if image is not None:
         ax.imshow(np.asarray(image))
-    title = f"{_cut(samples.classes[samples.labels[i]], 14)}\n{value:.2g}" if named else f"{value:.2g}"
-    ax.set_title(title, fontsize=6.5, color=colour, pad=2)
+    of = readable(task.name, samples.classes[samples.labels[i]])
+    ax.set_title(f"{_cut(of, LETTERS)}\n{value:.2g}", fontsize=7.5, pad=2)
 
 
 def _cut(text: str, most: int) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from lqf.evaluation.intervals import wilson
 from lqf_paper.experiments.nlft_mse import FEW, LOSSES, nlft_cell, searched_settings, shots
 from lqf_paper.methods.catalogue import METHODS, params
 from lqf_paper.report.draw import COLOURS, plain
-from lqf_paper.report.interval import Interval, interval
+from lqf_paper.report.interval import interval
+from lqf_paper.report.paired import Gap, gap
+from lqf_paper.report.verdicts import HOW, LESS, NOT_TOLD, marked, verdict
+from lqf_paper.report.winners import Winner
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import grid
@@ -18,7 +21,7 @@ from lqf_paper.runner.workspace import Task
 
 TITLE = "few images per class"
 OURS = ("lqf-ours", "lqf-ours-avg", "lqf-fc")
-METHOD_NAMES = (*LOSSES, *OURS)
+METHOD_NAMES = (*LOSSES, "lqf", *OURS)
 DENSE_ROWS = 500
 """Up to so many rows N·C of the Jacobian LQF is solved densely, in seconds on a GPU; beyond that by PCG."""
 
@@ -31,19 +34,36 @@ ONE_SHOT: dict[str, dict[str, Any]] = {
 """With one image per class nothing can be left out: every choice that leave-one-out makes is made here. A decade of
 weight decay up or down changes the error by a point (EfficientNet-Lite0 on CUB)."""
 
-Errors = dict[str, list[float | None]]
-"""Method -> test error of every draw; None: it diverged."""
+LIKE = tuple(m for m in ("lqf", "lqf-ours-avg") if m in METHOD_NAMES)
+"""LQF as NLFT sees the images: average pooling, one view."""
+COMPARED = (*LIKE, "lqf-ours")
+STYLES = {m: "o-" if m in OURS else "s--" for m in METHOD_NAMES}
+
+Won = dict[str, list[Done | None]]
+"""Method -> the winner of every draw; None: all its runs diverged."""
+Compared = dict[str, dict[int | None, dict[str, Gap | None]]]
+"""Data set -> images per class -> method -> its error minus NLFT's."""
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """NLFT over its grids (cells of `nlft-mse`, and of `table1`), LQF and its head once, for every draw."""
+    """NLFT and LQF (paper) over their grids (cells of `nlft-mse`, and of `table1`), LQF (ours) once, for every draw."""
     return [
         cell
         for task in tasks
         for k in shots(task, scale)
         for seed in range(scale.draws if k is not None else 1)
-        for cell in (*_nlft(task, scale, k, seed), *(_exact(m, task, scale, k, seed) for m in OURS))
+        for cell in (
+            *_nlft(task, scale, k, seed),
+            *_papers(task, scale, k, seed),
+            *(_exact(m, task, scale, k, seed) for m in OURS),
+        )
     ]
+
+
+def _papers(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
+    """LQF (paper) over its rates; on all images its cells are those of `table1`."""
+    searched = grid("lqf", scale.name) if k is None else grid("lqf-few", scale.name)
+    return [nlft_cell("lqf", task, scale, s, k, seed) for s in searched]
 
 
 def _nlft(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
@@ -70,8 +90,8 @@ def _exact(method: str, task: Task, scale: Scale, k: int | None, seed: int) -> C
 
 
 def summarise(results: Results) -> Summary:
-    """Mean errors, and their ratios to NLFT's with 95 % intervals over the draws."""
-    found = {t.name: {k: _errors(results, t.name, k) for k in shots(t, results.scale)} for t in results.tasks}
+    """Mean errors, their ratios to NLFT's over the draws, and differences with intervals."""
+    found = {t.name: {k: _by_draw(results, t.name, k) for k in shots(t, results.scale)} for t in results.tasks}
     gaps = {
         name: {m: {k: interval(_relative(e, m)) for k, e in by_shots.items()} for m in METHOD_NAMES[1:]}
         for name, by_shots in found.items()
@@ -80,11 +100,11 @@ def summarise(results: Results) -> Summary:
         (
             name,
             _name(k),
-            *(bare_percent(_mean(errors[m])) for m in METHOD_NAMES),
+            *(bare_percent(_mean(_errors(won[m]))) for m in METHOD_NAMES),
             *(gaps[name][m][k].percent() for m in METHOD_NAMES[1:]),
         )
         for name, by_shots in found.items()
-        for k, errors in by_shots.items()
+        for k, won in by_shots.items()
     ]
     labels = [METHODS[m].label for m in METHOD_NAMES]
     columns = (
@@ -93,17 +113,22 @@ def summarise(results: Results) -> Summary:
         *(f"{x}, %" for x in labels),
         *(f"{x} to NLFT, %" for x in labels[1:]),
     )
+    compared = {name: {k: _gaps(results, name, won) for k, won in of.items()} for name, of in found.items()}
     values = {
         name: {
-            _name(k): {"errors": e, "relative": {m: gaps[name][m][k].to_dict() for m in METHOD_NAMES[1:]}}
-            for k, e in by_shots.items()
+            _name(k): {
+                "errors": {m: _errors(of) for m, of in won.items()},
+                "relative": {m: gaps[name][m][k].to_dict() for m in METHOD_NAMES[1:]},
+                "minus_nlft": {m: g and g.to_dict() for m, g in compared[name][k].items()},
+            }
+            for k, won in by_shots.items()
         }
         for name, by_shots in found.items()
     }
     return Summary(
         values,
         Table(columns, tuple(rows), keys=2),
-        lambda figure: _draw(figure, found, gaps),
+        lambda figure: _draw(figure, found, [len(t.test) for t in results.tasks]),
         (
             "NLFT, with either loss: the best of its grid by test error, for every draw, on the central crop; up to "
             f"{FEW} images per class with batch normalisation in train and in eval mode.",
@@ -113,27 +138,71 @@ def summarise(results: Results) -> Summary:
             "keeps a random head, and LQF (ours) pools bilinearly and mirrors.",
             "To NLFT: (error − NLFT's error with the cross entropy)/that error, the mean over the draws and "
             + ("both draws." if results.scale.draws == 2 else "its 95 % interval (by t)."),
+            "The paper: LQF is ahead of NLFT where there are few images. Like for like, with average pooling and one "
+            f"view: {_counted(compared)}.",
+            HOW,
+            "Where it is unpaired, an interval knows of the choice of test images and not of that of training images.",
+            NOT_TOLD,
         ),
-        size=(10.0, 4.2),
+        size=(3.4 * max(2, len(found)), 4.0),
+        tables=(("Error minus that of NLFT (the paper: below it):", _gap_table(compared)),),
     )
 
 
-def _errors(results: Results, data: str, k: int | None) -> Errors:
-    out: Errors = {}
+def _by_draw(results: Results, data: str, k: int | None) -> Won:
     seeds = _seeds(results.where(work="fit", data=data, shots=k))  # of all methods: a missing cell leaves a gap
-    for method in METHOD_NAMES:
-        tried = results.where(work="fit", data=data, method=method, shots=k)
-        winners = [best([d for d in tried if d.params["seed"] == seed]) for seed in seeds]
-        out[method] = [w.result["test_error"] if w else None for w in winners]
-    return out
+    tried = {m: results.where(work="fit", data=data, method=m, shots=k) for m in METHOD_NAMES}
+    return {m: [best([d for d in of if d.params["seed"] == seed]) for seed in seeds] for m, of in tried.items()}
 
 
 def _seeds(tried: Sequence[Done]) -> list[int]:
     return sorted({d.params["seed"] for d in tried})
 
 
-def _relative(errors: Errors, method: str) -> list[float]:
-    pairs = zip(errors[method], errors["nlft"], strict=True)
+def _errors(won: Sequence[Done | None]) -> list[float | None]:
+    return [w.result["test_error"] if w else None for w in won]
+
+
+def _gaps(results: Results, data: str, won: Won) -> dict[str, Gap | None]:
+    """Every LQF against NLFT, over the draws in which neither diverged."""
+    labels = next(t for t in results.tasks if t.name == data).test.samples.labels
+    out: dict[str, Gap | None] = {}
+    for method in COMPARED:
+        both = [(a, b) for a, b in zip(won[method], won["nlft"], strict=True) if a and b]
+        ours, theirs = (tuple(pair[i] for pair in both) for i in (0, 1))
+        sides = [Winner(side[0], side, 0, labels) if side else None for side in (ours, theirs)]
+        out[method] = gap(*sides, together=True)
+    return out
+
+
+def _gap_table(compared: Compared) -> Table:
+    labels = [METHODS[m].label + ("" if m in LIKE else ", not like for like") for m in COMPARED]
+    rows = [
+        (name, _name(k), *(marked(g, LESS) for g in of.values()))
+        for name, by in compared.items()
+        for k, of in by.items()
+    ]
+    return Table(("data", "images per class", *labels), tuple(rows), keys=2)
+
+
+def _counted(compared: Compared) -> str:
+    """How often each method is ahead, behind, or neither, with fewer than all images."""
+    parts = []
+    for method in LIKE:
+        said = [
+            verdict(g.low, g.high, LESS)
+            for by in compared.values()
+            for k, of in by.items()
+            if k is not None and (g := of[method]) is not None
+        ]
+        counts = {v: said.count(v) for v in ("confirmed", "contradicted", "not confirmed")}
+        listed = ", ".join(f"{v} in {n}" for v, n in counts.items())
+        parts.append(f"{METHODS[method].label}: {listed} of {len(said)}")
+    return "; ".join(parts)
+
+
+def _relative(won: Won, method: str) -> list[float]:
+    pairs = zip(_errors(won[method]), _errors(won["nlft"]), strict=True)
     return [(e - r) / r for e, r in pairs if e is not None and r]
 
 
@@ -146,37 +215,28 @@ def _name(k: int | None) -> str:
     return "all" if k is None else str(k)
 
 
-def _draw(
-    figure: Any, found: dict[str, dict[int | None, Errors]], gaps: dict[str, dict[str, dict[int | None, Interval]]]
-) -> None:
-    """Left: LQF relative to NLFT, with intervals. Right: the errors themselves."""
-    left, right = figure.subplots(1, 2)
-    every = {k for by_shots in found.values() for k in by_shots}
-    names = [_name(k) for k in sorted(every, key=lambda k: math.inf if k is None else k)]
-    for i, (data, by_shots) in enumerate(found.items()):
-        colour, at = COLOURS[i % len(COLOURS)], [names.index(_name(k)) for k in by_shots]
-        apart = 0.06 * (i - (len(found) - 1) / 2)
-        for method, style in (("lqf-ours", "o-"), ("lqf-ours-avg", "^:")):
-            gaps_here = zip(at, gaps[data][method].values(), strict=True)
-            known = [(x + apart, g.mean, g.shown) for x, g in gaps_here if g.mean is not None]
-            xs, ys, spread = ([row[j] * (1 if j == 0 else 100) for row in known] for j in range(3))
-            left.errorbar(xs, ys, spread, fmt=style, color=colour, capsize=3, markersize=4)
-        for method, style in (("lqf-ours", "o-"), ("lqf-ours-avg", "^:"), ("nlft", "s--"), ("nlft-mse", "x-.")):
-            errors = [_mean(e[method]) for e in by_shots.values()]
-            shown = [float("nan") if e is None else 100 * e for e in errors]
-            right.plot(at, shown, style, color=colour, markersize=4, label=f"{data}, {METHODS[method].label}")
-    left.axhline(0, color="black", linestyle="--", linewidth=1)
-    left.set_ylabel("error relative to NLFT, %")
-    right.set_ylabel("test error, %")
-    right.set_ylim(bottom=0)
-    for axes in (left, right):
-        axes.set_xticks(range(len(names)), names)
+def _draw(figure: Any, found: dict[str, dict[int | None, Won]], images: Sequence[int]) -> None:
+    """A panel per data set: errors over the number of images, with 95 % intervals by the number of test images."""
+    every = figure.subplots(1, max(2, len(found)), squeeze=False)[0]
+    for axes in every[len(found) :]:
+        axes.axis("off")
+    for axes, n, (data, by_shots) in zip(every, images, found.items(), strict=False):
+        for i, (method, style) in enumerate(STYLES.items()):
+            means = [(x, _mean(_errors(won[method]))) for x, won in enumerate(by_shots.values())]
+            apart = 0.07 * (i - (len(STYLES) - 1) / 2)
+            known = [(x + apart, e, *wilson(e, n)) for x, e in means if e is not None]
+            if known:
+                xs, ys, low, high = (list(row) for row in zip(*known, strict=True))
+                ends = [[100 * (y - e) for y, e in zip(ys, low, strict=True)]]
+                ends.append([100 * (e - y) for y, e in zip(ys, high, strict=True)])
+                axes.errorbar(
+                    xs, [100 * y for y in ys], ends, fmt=style, color=COLOURS[i], markersize=4, elinewidth=1,
+                    label=METHODS[method].label,
+                )  # fmt: skip
+        axes.set_xticks(range(len(by_shots)), [_name(k) for k in by_shots])
         axes.set_xlabel("images per class")
+        axes.set_ylim(bottom=0)
+        axes.set_title(data, fontsize=10)
         plain(axes)
-    figure.legend(
-        *right.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=max(2, len(found)),
-        frameon=False,
-        fontsize=8,
-    )
+    every[0].set_ylabel("test error, %")
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)

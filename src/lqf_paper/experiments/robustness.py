@@ -8,8 +8,9 @@ from typing import Any
 
 from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.methods.linear import Linear
-from lqf_paper.report.compare import best_of, cells_of, edge_sentence
-from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.report.compare import cells_of, edge_sentence
+from lqf_paper.report.draw import COLOURS, FROM_BOXES, plain
+from lqf_paper.report.winners import winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.scale import Scale
@@ -18,6 +19,7 @@ from lqf_paper.runner.workspace import Task
 TITLE = "the best effective learning rate per task"
 METHOD_NAMES = ("lqf", "nlft")
 MOMENTUM = 0.9
+PANELS = 4
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
@@ -65,9 +67,20 @@ def summarise(results: Results) -> Summary:
         lambda figure: _draw(figure, curves),
         (
             "The rate is η/((1−m)b); a run that diverged (× in the picture) counts as an error of 100 %.",
-            edge_sentence(best_of(results, METHOD_NAMES), results),
+            _spread_sentence(values),
+            edge_sentence(winners(results, METHOD_NAMES), results),
         ),
-        (9.5, 3.6),
+        (2.9 * min(PANELS, max(2, len(results.tasks))), 1.9 + 3.0 * -(-len(results.tasks) // PANELS)),
+    )
+
+
+def _spread_sentence(values: dict[str, dict[str, Any]]) -> str:
+    """What the paper says of the best rates, and what a few tasks say of that."""
+    spread = ", ".join(f"{METHODS[m].label} {v['decades']:.2f}" for m, v in values.items() if v["decades"] is not None)
+    n = max(sum(r is not None for r in v["best_rate"].values()) for v in values.values())
+    return (
+        "The paper: LQF's best rates lie closer together than NLFT's. Decades between the lowest and the highest here: "
+        f"{spread or '–'}, over {n} tasks; so few have no interval, and there is no verdict."
     )
 
 
@@ -114,30 +127,48 @@ def _by_text(curves: dict[str, dict[str, dict[float, float | None]]]) -> dict[st
 
 
 def _draw(figure: Any, curves: dict[str, dict[str, dict[float, float | None]]]) -> None:
-    """Left: the best rates. Right: the error over the rate, a line per task, LQF solid and NLFT dashed; × diverged."""
-    left, right = figure.subplots(1, 2, width_ratios=(1, 2))
-    for k, (m, by_task) in enumerate(curves.items()):
-        rates = [r for c in by_task.values() if (r := _best_rate(c)) is not None]
-        left.plot([k] * len(rates), rates, "o", color=COLOURS[k], alpha=0.7)
-        left.plot([k, k], [min(rates), max(rates)], "-", color=COLOURS[k]) if rates else None
-        for j, (name, c) in enumerate(by_task.items()):
+    """Above: the best rate of every task. Below: the error over the rate, a panel per task. A colour is a method."""
+    names = list(next(iter(curves.values())))
+    across = min(PANELS, max(2, len(names)))
+    above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.7 * -(-len(names) // across)))
+    _draw_best(above.subplots(), curves)
+    panels = below.subplots(-(-len(names) // across), across, squeeze=False).flat
+    for axes, name in zip(panels, names, strict=False):
+        for k, (m, by_task) in enumerate(curves.items()):
+            c = by_task[name]
             ys = [float("nan") if e is None else 100 * e for e in c.values()]
-            style = "o-" if m == "lqf" else "o--"
-            label = f"{METHODS[m].label}, {name}"
-            colour = COLOURS[j % len(COLOURS)]
-            right.plot(list(c), ys, style, color=colour, label=label, markersize=3)
+            axes.plot(list(c), ys, "o-", color=COLOURS[k], label=METHODS[m].label, markersize=4)
             lost = [r for r, e in c.items() if e is None]
-            above = right.get_xaxis_transform()  # at the upper edge, whatever the errors are
-            for mark in right.plot(lost, [0.97] * len(lost), "x", color=colour, transform=above):
+            edge = axes.get_xaxis_transform()  # at the upper edge, whatever the errors are
+            for mark in axes.plot(lost, [0.97 - 0.05 * k] * len(lost), "x", color=COLOURS[k], transform=edge):
                 mark.set_in_layout(False)
-    left.set_yscale("log")
-    left.set_xlim(-0.5, len(curves) - 0.5)
-    left.set_xticks(range(len(curves)), [METHODS[m].label for m in curves])
-    left.set_ylabel("best effective learning rate")
-    right.set_xscale("log")
-    right.set_xlabel("effective learning rate")
-    right.set_ylabel("test error, %")
-    right.set_ylim(bottom=0)
-    figure.legend(loc="outside right upper", fontsize=7, handlelength=3)
-    plain(left)
-    plain(right)
+        axes.set_xscale("log")
+        axes.set_xlabel("effective learning rate")
+        axes.set_ylim(bottom=0)
+        axes.set_title(name, fontsize=10)
+        plain(axes)
+    for axes in panels:
+        axes.axis("off")
+    first = below.axes[0]
+    first.set_ylabel("test error, %")
+    first.legend(fontsize=8, frameon=False)
+
+
+def _draw_best(axes: Any, curves: dict[str, dict[str, dict[float, float | None]]]) -> None:
+    """A row per method with the best rate of every task; from `FROM_BOXES` tasks on a box around half of them."""
+    for k, by_task in enumerate(curves.values()):
+        rates = [r for c in by_task.values() if (r := _best_rate(c)) is not None]
+        at = len(curves) - k
+        if len(rates) >= FROM_BOXES:
+            axes.boxplot([rates], positions=[at], orientation="horizontal", widths=0.6, whis=(0, 100))
+        for place in sorted(set(rates)):  # tasks with the same best rate lie beside each other
+            n = rates.count(place)
+            heights = [at + 0.14 * (i - (n - 1) / 2) for i in range(n)]
+            axes.plot([place] * n, heights, "o", color=COLOURS[k], alpha=0.8, markersize=6)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
+    axes.set_yticks(range(len(curves), 0, -1), [METHODS[m].label for m in curves])
+    axes.set_ylim(0.4, len(curves) + 0.6)
+    axes.set_xlabel("best effective learning rate η/((1−m)b), a point per task")
+    plain(axes)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
 
-from lqf_paper.methods.catalogue import METHODS
-from lqf_paper.report.compare import (
-    Best,
-    best_of,
-    cells_of,
-    edge_sentence,
-    error_table,
-    error_values,
-    errors_of,
-    mirrored_error,
-    relative,
-    with_resized,
-)
-from lqf_paper.report.draw import boxes
+from lqf_paper.report.compare import cells_of, compared, mirrored_error, relative, with_resized
+from lqf_paper.report.draw import relative_points
+from lqf_paper.report.paired import relative_gaps
+from lqf_paper.report.runtime import HEADING, runtime_note, runtime_table
+from lqf_paper.report.verdicts import LESS, MORE, Statement, near
+from lqf_paper.report.winners import further_cells, label, winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent
 from lqf_paper.runner.scale import Scale
@@ -38,8 +33,29 @@ METHOD_NAMES = (
 )
 MIRRORED = ("nlft", "nlft-mse", "lqf")
 """Shown with scores averaged over mirror images too, as LQF (ours) may choose to do."""
+MEDIANS = {"lqf": 0.12, "lqf-fc": 0.42, "gaf": 0.47, "fc": 0.71}
+"""Of the error relative to NLFT over the paper's tasks (its figure 1)."""
 NEAR = 0.02
 """Two errors within so much of each other are called close."""
+STATEMENTS = (
+    Statement("LQF (paper) is above NLFT", "lqf", "nlft", MORE),
+    Statement(f"LQF (paper) is at most {100 * NEAR:.0f} points above NLFT", "lqf", "nlft", (-math.inf, NEAR)),
+    Statement("LQF (paper) < GaF", "lqf", "gaf", LESS),
+    Statement("LQF (paper) < LQF FC", "lqf", "lqf-fc", LESS),
+    Statement("LQF (paper) < FC", "lqf", "fc", LESS),
+    Statement("LQF FC < GaF", "lqf-fc", "gaf", LESS),
+    Statement("LQF FC < FC", "lqf-fc", "fc", LESS),
+    Statement("GaF < FC", "gaf", "fc", LESS),
+)
+OWN = (
+    *(
+        Statement(f"LQF (paper) within {100 * NEAR:.0f} points of {label(m)}", "lqf", m, near(NEAR))
+        for m in ("lqf-ours", "lqf-ours-avg", "lqf-solved")
+    ),
+    Statement("LQF (ours) < NLFT", "lqf-ours", "nlft", LESS),
+    Statement("LQF (ours) < NLFT, squared error", "lqf-ours", "nlft-mse", LESS),
+)
+"""Not the paper's: how its mode and ours compare."""
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
@@ -47,50 +63,71 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
     return cells_of(with_resized(METHOD_NAMES), tasks, scale)
 
 
+def further(results: Results) -> list[Cell]:
+    """Other seeds of the winners, and validation."""
+    return further_cells(results, METHOD_NAMES)
+
+
 def summarise(results: Results) -> Summary:
-    """Errors, and a box plot of those relative to NLFT."""
-    found = best_of(results, METHOD_NAMES)
-    gaps = {METHODS[m].label: relative(found, m, "nlft") for m in METHOD_NAMES if m != "nlft"}
-    apart = {m: differences(found, "lqf", m) for m in ("lqf-ours", "lqf-ours-avg", "lqf-solved")}
-    return Summary(
-        {"errors": error_values(found, results), "relative_to_nlft": gaps, "lqf_paper_minus_ours": apart},
-        _table(found, results),
-        lambda figure: boxes(figure, gaps, "error relative to NLFT, %"),
+    """Errors; those relative to NLFT with their medians; what the paper says of them; what they took."""
+    found = winners(results, METHOD_NAMES)
+    summary = compared(
+        results,
+        METHOD_NAMES,
+        (*STATEMENTS, *OWN),
         (
             "The best of each method's grid by test error, as in the paper; LQF (ours) is one fit with its defaults, "
             "which choose pooling and views by leave-one-out; with resized crops it is the same fit with fixed views.",
             "All others are tested on the central crop. “Mirrored”: scores averaged over it and its mirror image, the "
-            "best of the grid by that error.",
-            *(closeness("lqf", m, d) for m, d in apart.items()),
-            edge_sentence(found, results),
+            "best of the grid by that error, of the first seed.",
         ),
-        (8.0, 4.5),
+    )
+    gaps = {label(m): relative_gaps(found, m, "nlft") for m in METHOD_NAMES if m != "nlft"}
+    ways = {"test": found}
+    if results.scale.select == "validation":
+        ways["validation"] = winners(results, METHOD_NAMES, "validation")
+    medians = {
+        way: {m: _median(relative(of, m, "nlft")) for m in METHOD_NAMES if m != "nlft"} for way, of in ways.items()
+    }
+    reported = {label(m): share for m, share in MEDIANS.items()}
+    tables = (("Error relative to NLFT, the median over the data sets:", _medians(medians)), *summary.tables)
+    return replace(
+        summary,
+        values={
+            **summary.values,
+            "relative_to_nlft": {name: {d: g[0] for d, g in of.items()} for name, of in gaps.items()},
+            "median_relative_to_nlft": medians,
+        },
+        table=_with_mirrored(summary.table, results),
+        tables=(*tables, *([(HEADING, times)] if (times := runtime_table(results, METHOD_NAMES)).rows else [])),
+        draw=lambda figure: relative_points(figure, gaps, "error relative to NLFT, %", reported),
+        notes=(*summary.notes, runtime_note(results)),
+        size=(8.0, 1.6 + 0.5 * len(METHOD_NAMES)),
     )
 
 
-def differences(found: Best, method: str, to: str) -> dict[str, float]:
-    """Error minus error, per data set where both are known."""
-    pairs = {name: (errors_of({name: row}, method)[0], errors_of({name: row}, to)[0]) for name, row in found.items()}
-    return {name: e - r for name, (e, r) in pairs.items() if e is not None and r is not None}
+def _median(values: dict[str, float]) -> float | None:
+    return median(values.values()) if values else None
 
 
-def closeness(method: str, to: str, apart: dict[str, float]) -> str:
-    """On which data sets a method is within `NEAR` of another, and by how many points they differ."""
-    named = {name: f"{name} ({100 * d:+.1f})" for name, d in apart.items()}
-    near = [named[name] for name, d in apart.items() if abs(d) <= NEAR + 1e-12]
-    far = [named[name] for name, d in apart.items() if abs(d) > NEAR + 1e-12]
-    points, other = f"{100 * NEAR:.0f} points", METHODS[to].label
-    return (
-        f"{METHODS[method].label} is within {points} of {other} on {', '.join(near) or 'no data set'}; "
-        f"beyond {points} on {', '.join(far) or 'none'} (its error minus that of {other}, in points)."
-    )
+def _medians(medians: dict[str, dict[str, float | None]]) -> Table:
+    """A row per method: the paper's median, and ours, settings chosen by either way."""
+
+    def shown(share: float | None) -> str:
+        return "–" if share is None else f"{100 * share:+.0f} %"
+
+    rows = [
+        (label(m), shown(MEDIANS.get(m)), *(shown(of[m]) for of in medians.values()))
+        for m in METHOD_NAMES
+        if m != "nlft"
+    ]
+    return Table(("method", "the paper", *(f"here, chosen by {way} error" for way in medians)), tuple(rows))
 
 
-def _table(found: Best, results: Results) -> Table:
+def _with_mirrored(plain: Table, results: Results) -> Table:
     """The errors, and below them those with mirrored views."""
-    plain = error_table(found, METHOD_NAMES)
     more = [
-        (f"{METHODS[m].label}, mirrored", *(bare_percent(_mirrored(results, name, m)) for name in found))
+        (f"{label(m)}, mirrored", *(bare_percent(_mirrored(results, name, m)) for name in plain.columns[1:]))
         for m in MIRRORED
     ]
     return Table(plain.columns, (*plain.rows, *more))

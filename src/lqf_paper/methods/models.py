@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lqf.data import Images, Preprocess
-from lqf.fast import FastLinearization
+from lqf.fast.fused import FusedLinearization
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
 from lqf.linear.sweep import sweep
-from lqf.training.network import plain_float32
+from lqf.runtime.precision import matmul_precision
+from lqf.training.network import autocast, plain_float32
 from lqf_paper.methods.mirrored import Mirrored
+from lqf_paper.runner.predictions import packed
+
+Precision = Literal["float32", "tf32", "bf16"]
 
 
 class Model(Protocol):
@@ -45,6 +52,8 @@ class Trained:
         preprocess: pixels to inputs.
         losses: mean training loss of every epoch, without the penalty.
         seconds: of the fit.
+        precision: of the products, as in training.
+        report: JSON values: how P was damped, and what of the spectrum it preconditions.
     """
 
     model: LinearModel
@@ -53,23 +62,42 @@ class Trained:
     preprocess: Preprocess
     losses: tuple[float, ...]
     seconds: float
+    precision: Precision = "float32"
+    report: dict[str, Any] = field(default_factory=dict)
 
     def outputs(self, images: Images, batch_size: int = 64) -> Tensor:
-        """Class scores (N, C) of the central views, on the CPU; in the floating-point type of δ."""
+        """Class scores (N, C) of the central views, on the CPU; by the products of the training."""
         inputs = Inputs(
             images, self.preprocess, device=self.delta.device, dtype=self.delta.dtype, batch_size=batch_size
         )
         model, encode = self.model, self.encode
         if encode is None:
-            body = FastLinearization(model.body, self.delta.dtype, inputs.example(), recorded=False)
-            model = replace(model, body=body)
+            model = replace(model, body=quick(model.body, self.precision, inputs.example()))
 
         def apply(_: Tensor, x: Tensor) -> Tensor:
-            z, jd = model.jvp(x if encode is None else encode.value(x), self.delta)
+            z, jd = model.jvp(x if encode is None else encoded(encode, x, self.precision), self.delta)
             return model.base(z) + jd
 
-        with plain_float32():
+        with products(self.precision):
             return sweep(inputs.batches(), len(inputs), apply, collect=torch.device("cpu"))
+
+
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """Around passes: TF32 where that is the precision, float32 without it elsewhere."""
+    with plain_float32(), matmul_precision(fast=precision == "tf32"):
+        yield
+
+
+def quick(body: Linearization, precision: str, example: Tensor) -> FusedLinearization:
+    """The passes of training and of test: in bfloat16, or in the type of ``example``."""
+    return FusedLinearization(body, torch.bfloat16 if precision == "bf16" else example.dtype, example)
+
+
+def encoded(body: Linearization, x: Tensor, precision: str) -> Tensor:
+    """Features (B, p) for a head alone."""
+    with autocast(x.device, precision):
+        return body.value(x).to(x.dtype)
 
 
 def scores(model: Model, images: Images) -> Tensor | None:
@@ -94,10 +122,29 @@ def error(model: Model, images: Images) -> float | None:
     return None if outputs is None else wrong(outputs, images)
 
 
-def both_errors(model: Model, images: Images) -> tuple[float | None, float | None]:
-    """The error on the central views, and that of scores averaged over them and their mirror images."""
-    outputs = scores(model, images)
-    if outputs is None:
-        return None, None
-    mirrored = scores(model, Mirrored.of(images))
-    return wrong(outputs, images), None if mirrored is None else wrong(outputs + mirrored, images)
+@dataclass(frozen=True)
+class Predicted:
+    """The classes that a model predicts for some images; None where its training diverged.
+
+    Attributes:
+        central: (N,) from the central views, or from those that the model has chosen.
+        mirrored: (N,) from scores averaged over them and their mirror images; None too where they were not asked for.
+    """
+
+    central: np.ndarray | None
+    mirrored: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, model: Model, images: Images, *, mirrored: bool) -> Predicted:
+        """What a model predicts."""
+        outputs = scores(model, images)
+        if outputs is None:
+            return cls(None)
+        more = scores(model, Mirrored.of(images)) if mirrored else None
+        return cls(outputs.argmax(1).numpy(), None if more is None else (outputs + more).argmax(1).numpy())
+
+    def result(self, images: Images) -> dict[str, Any]:
+        """Errors, and the classes themselves as text."""
+        labels, named = images.samples.labels, {"": self.central, "_mirrored": self.mirrored}
+        errors = {f"test_error{k}": None if c is None else float((c != labels).mean()) for k, c in named.items()}
+        return errors | {f"predictions{k}": packed(c) for k, c in named.items() if c is not None}

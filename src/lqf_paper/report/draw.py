@@ -3,36 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e09f3e", "#7b5ea7", "#4a4e57", "#3aa6b9", "#a0522d")
 
 
-def boxes(figure: Any, groups: Mapping[str, Mapping[str, float]], label: str) -> None:
-    """A horizontal box per group (median, quartiles, extremes) with points in the colours of data sets, in per cent."""
+Spread = tuple[float, float, float]
+"""A value and the ends of its interval."""
+FROM_BOXES = 5
+"""So many points have quartiles worth drawing."""
+
+
+def relative_points(
+    figure: Any, groups: Mapping[str, Mapping[str, Spread]], label: str, reported: Mapping[str, float] | None = None
+) -> None:
+    """A row per group, in per cent: a point with its interval per data set, and the median; boxes from five points on.
+
+    Args:
+        figure: to draw on.
+        groups: name -> data set -> value and interval.
+        label: of the axis.
+        reported: name -> the median that the paper reports.
+    """
     axes = figure.subplots()
     shown = {name: values for name, values in groups.items() if values}
-    places = dict(zip(shown, range(len(shown), 0, -1), strict=True))
     if not shown:  # the reference has no error on any data set, and nothing is relative to zero
         axes.text(0.5, 0.5, "nothing to compare with", ha="center", transform=axes.transAxes)
         return
-    axes.boxplot(
-        [[100 * v for v in values.values()] for values in shown.values()],
-        positions=list(places.values()),
-        orientation="horizontal",
-        whis=(0, 100),
-        widths=0.5,
-        medianprops={"color": "black"},
-    )
-    for k, data in enumerate(dict.fromkeys(d for values in shown.values() for d in values)):
-        points = [(100 * values[data], places[name]) for name, values in shown.items() if data in values]
-        colour = COLOURS[k % len(COLOURS)]
-        axes.plot(*zip(*points, strict=True), "o", color=colour, alpha=0.8, markersize=5, label=data)
+    places = dict(zip(shown, range(len(shown), 0, -1), strict=True))
+    names = list(dict.fromkeys(d for values in shown.values() for d in values))
+    for name, values in shown.items():
+        centres, at = [100 * v[0] for v in values.values()], places[name]
+        if len(centres) >= FROM_BOXES:
+            box = {"facecolor": "#00000010", "edgecolor": "#00000060"}
+            axes.boxplot(
+                [centres], positions=[at], orientation="horizontal", whis=(0, 100), widths=0.8, patch_artist=True,
+                boxprops=box, medianprops={"linewidth": 0}, whiskerprops={"color": "#00000060"}, showcaps=False,
+            )  # fmt: skip
+        axes.plot([median(centres)] * 2, [at - 0.36, at + 0.36], "-", color="black", linewidth=1.6)
+    axes.plot([], [], "-", color="black", linewidth=1.6, label="median")
+    told = {n: m for n, m in (reported or {}).items() if n in places}
+    if told:
+        places_told = [places[n] for n in told]
+        axes.plot(
+            [100 * m for m in told.values()], places_told, "D", color="black", mfc="white", label="the paper's median"
+        )
+    for k, data in enumerate(names):
+        rows = [(places[n], v[data]) for n, v in shown.items() if data in v]
+        apart = 0.6 * ((len(names) - 1) / 2 - k) / max(1, len(names))
+        _with_bars(axes, [(at + apart, of) for at, of in rows], COLOURS[k % len(COLOURS)], data)
     axes.set_yticks(list(places.values()), list(places))
+    axes.set_ylim(0.4, len(shown) + 0.6)
     axes.axvline(0, color="black", linestyle="--", linewidth=1)
     axes.set_xlabel(label)
     plain(axes)
     figure.legend(loc="outside lower center", ncols=4, fontsize=8)
+
+
+def dots(figure: Any, panels: Mapping[str, Mapping[str, Spread | None]], label: str) -> None:
+    """A panel per data set with a row per name, in per cent: a point with its interval."""
+    every = figure.subplots(1, max(1, len(panels)), sharey=True, squeeze=False)[0]
+    for k, (axes, (title, rows)) in enumerate(zip(every, panels.items(), strict=False)):
+        places = dict(zip(rows, range(len(rows), 0, -1), strict=True))
+        known = [(places[name], of) for name, of in rows.items() if of is not None]
+        _with_bars(axes, known, COLOURS[0])
+        if known:
+            lowest = min(of[0] for _, of in known)
+            axes.axvline(100 * lowest, color="black", linestyle=":", linewidth=1)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel(label)
+        axes.set_xlim(left=0)
+        plain(axes)
+        if k == 0:
+            axes.set_yticks(list(places.values()), list(places))
+
+
+def _with_bars(axes: Any, rows: Sequence[tuple[float, Spread]], colour: str, label: str | None = None) -> None:
+    """Points at some heights, in per cent, with their intervals."""
+    if rows:
+        xs = [100 * of[0] for _, of in rows]
+        ends = [[100 * (of[0] - of[1]) for _, of in rows], [100 * (of[2] - of[0]) for _, of in rows]]
+        axes.errorbar(
+            xs, [at for at, _ in rows], xerr=ends, fmt="o", color=colour, markersize=4.5, elinewidth=1.2, label=label
+        )
 
 
 def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:
@@ -44,19 +98,6 @@ def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | No
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     plain(axes)
-
-
-def bars(axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:
-    """Bars next to each other per group, in per cent, with a legend; a missing value has none."""
-    width = 0.8 / max(1, len(series))
-    for k, (name, values) in enumerate(series.items()):
-        at = [g + (k - (len(series) - 1) / 2) * width for g in range(len(groups))]
-        axes.bar(at, [0 if v is None else 100 * v for v in values], width, color=COLOURS[k % len(COLOURS)], label=name)
-    axes.set_xticks(range(len(groups)), list(groups))
-    axes.set_ylabel(label)
-    plain(axes)
-    axes.grid(visible=False, axis="x")
-    axes.figure.legend(loc="outside right upper", fontsize=8)
 
 
 def plain(axes: Any) -> None:

@@ -86,29 +86,30 @@ def _head(info: PageInfo, results: Results, summary: Summary) -> dict[str, Any]:
         "command": info.command,
         "hardware": results.hardware(),
         "pixels": info.pixels,
-        "seconds": sum(d.seconds for d in results),
-        "cells_wanted": len(results.wanted),
+        "seconds": sum(d.seconds for d in results.every),
+        "cells_wanted": len(results.wanted) + len(results.wanted_further),
         "failed": results.failed,
         "scale": results.scale.describe(),
         "data": [t.describe() for t in results.tasks],
         "network": results.tasks[0].workspace.describe(),
         "summary": summary.values,
         "table": asdict(summary.table),
+        "tables": [{"heading": heading, **asdict(t)} for heading, t in summary.tables],
         "notes": summary.notes,
     }
 
 
 def _cells(results: Results) -> list[dict[str, Any]]:
-    """Every cell with all its settings, the defaults among them."""
+    """Every cell with all its settings, the defaults among them; predictions stay in the cells' own files."""
     return [
         {
             **d.cell.describe(),
             "params": d.completed,
-            "result": d.result,
+            "result": {k: v for k, v in d.result.items() if not k.startswith("predictions")},
             "seconds": d.seconds,
             "side_by_side": d.side_by_side,
         }
-        for d in results
+        for d in results.every
     ]
 
 
@@ -122,6 +123,7 @@ def make_section(info: PageInfo, results: Results, summary: Summary, rows: Seque
         _about(info, results),
         summary.table.markdown(),
         *([f"![{title}]({info.name}.png)"] if has_picture else []),
+        *(f"{heading}\n\n{t.markdown()}" for heading, t in summary.tables),
         "\n".join(f"- {note}" for note in notes),
         "What was searched:",
         table(rows).markdown(),
@@ -131,12 +133,16 @@ def make_section(info: PageInfo, results: Results, summary: Summary, rows: Seque
 
 def _about(info: PageInfo, results: Results) -> str:
     """Command, machine, size, and what is missing."""
-    machine, seconds = results.hardware(), sum(d.seconds for d in results)
+    machine, seconds = results.hardware(), sum(d.seconds for d in results.every)
     data = "; ".join(f"{t.name} ({len(t.train)} + {len(t.test)} images)" for t in results.tasks)
-    processes = max(d.side_by_side for d in results)
+    processes = max(d.side_by_side for d in results.every)
     work = f"{seconds:.0f} s of work in all" + (f", up to {processes} side by side" if processes > 1 else "")
     lost = len(results.wanted) - len(results.done)
     missing = f" **{results.counted}: the others are not there, and the best is that of these.**" if lost > 0 else ""
+    there, further = len(results.further), len(results.wanted_further)
+    if further:
+        beyond = f"{there}" if there == further else f"{there} of {further}"
+        missing += f" Beyond the search {beyond} cells: repeats with other seeds, settings judged by validation."
     return (
         f"`{info.command}`  \n{machine['device']}, {machine['date']}; {info.network} at {info.pixels} px; "
         f"grid {results.scale.name}, {results.counted}, {work}. Data: {data}.{missing}"

@@ -23,6 +23,7 @@ class Done:
         seconds: what it took.
         hardware: where.
         side_by_side: how many processes computed cells when it began, its own among them.
+        earlier: whether it was computed before defaults changed that it does not name (`Work.earlier`).
     """
 
     cell: Cell
@@ -30,6 +31,7 @@ class Done:
     seconds: float
     hardware: dict[str, Any] = field(default_factory=dict)
     side_by_side: int = 1
+    earlier: bool = False
 
     @property
     def params(self) -> dict[str, Any]:
@@ -52,6 +54,8 @@ class Results:
         done: the finished cells.
         wanted: all cells; the others are missing.
         failed: of the missing ones, those that could not be computed, and why.
+        further: finished cells beyond the search: its winners with other seeds, settings judged by validation.
+        wanted_further: all of those.
     """
 
     tasks: Sequence[Task]
@@ -59,6 +63,13 @@ class Results:
     done: Sequence[Done]
     wanted: Sequence[Cell] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+    further: Sequence[Done] = ()
+    wanted_further: Sequence[Cell] = ()
+
+    @property
+    def every(self) -> list[Done]:
+        """All finished cells."""
+        return [*self.done, *self.further]
 
     def __iter__(self) -> Iterator[Done]:
         return iter(self.done)
@@ -74,11 +85,12 @@ class Results:
         there = {id(d.cell) for d in self.done}
         short = {c.data for c in self.wanted if id(c) not in there}
         tasks = [t for t in self.tasks if t.name not in short]
-        return replace(self, tasks=tasks, done=[d for d in self.done if d.cell.data not in short])
+        done, further = ([d for d in cells if d.cell.data not in short] for cells in (self.done, self.further))
+        return replace(self, tasks=tasks, done=done, further=further)
 
     def hardware(self) -> dict[str, Any]:
         """What all cells were computed on, by the last one of them: all devices, and the days from first to last."""
-        machines = [d.hardware for d in self.done if d.hardware]
+        machines = [d.hardware for d in self.every if d.hardware]
         last = max(machines, key=lambda h: h["date"])
         devices, days = dict.fromkeys(h["device"] for h in machines), sorted({h["date"] for h in machines})
         return {**last, "device": ", ".join(devices), "date": " to ".join(dict.fromkeys((days[0], days[-1])))}
@@ -124,6 +136,7 @@ class Summary:
         draw: onto an empty matplotlib Figure; None: no picture.
         notes: sentences below the table.
         size: of the picture, in inches.
+        tables: further ones, each below a heading or a sentence.
         dpi: pixels per inch; fewer where it shows many photographs, which a PNG hardly compresses.
     """
 
@@ -133,12 +146,14 @@ class Summary:
     notes: tuple[str, ...] = ()
     size: tuple[float, float] = field(default=(7.0, 4.0))
     dpi: int = 150
+    tables: tuple[tuple[str, Table], ...] = ()
 
 
 class Experiment(Protocol):
     """What the module of an experiment offers.
 
-    One that can say nothing of a data set without all its cells has ``WHOLE = True`` too (`whole`).
+    One that can say nothing of a data set without all its cells has ``WHOLE = True`` too (`whole`). One that asks for
+    more where its search has ended has ``further(results) -> list[Cell]``.
     """
 
     TITLE: str

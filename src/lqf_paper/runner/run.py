@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from lqf.runtime.out_of_memory import free_memory
 from lqf.utils.progress import Progress, Stage
 from lqf_paper.runner.cells import Cell, Store, key
 from lqf_paper.runner.claims import Claims
+from lqf_paper.runner.divergence import judged
 from lqf_paper.runner.experiment import Done, Experiment, Results
 from lqf_paper.runner.registry import WORKS
 from lqf_paper.runner.scale import Scale
@@ -25,6 +26,8 @@ from lqf_paper.runner.workspace import Task, Workspace, open_task
 
 Cells = dict[str, Cell]
 """Cells by their keys, each once."""
+SHARING = ("fit", "validation", "convergence")
+"""Works whose cells share features and curvature with those of their group."""
 
 
 @dataclass
@@ -37,6 +40,9 @@ class Run:
         scale: how much of it.
         store: where finished cells lie.
         progress: where to report.
+        methods: of a search, those whose cells `compute` computes; empty: all.
+        earlier_too: where a method has no cell of today on a data set, take those that were computed before defaults
+            changed (`Work.earlier`).
         failed: after `compute`, why cells failed, here or in another process; they are tried again next time.
         elsewhere: after `compute`, keys of cells that other processes were still computing.
     """
@@ -46,6 +52,8 @@ class Run:
     scale: Scale
     store: Store
     progress: Progress
+    methods: Sequence[str] = ()
+    earlier_too: bool = False
     failed: dict[str, str] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     _began: float = field(default_factory=time.time)
@@ -53,9 +61,84 @@ class Run:
     def compute(self) -> None:
         """Compute what no other process has or computes, until there is nothing left but theirs.
 
-        A cell that fails is named and left out. Interrupted, what is finished stays.
+        First what the experiments search, then what they ask for beyond that. A cell that fails is named and left out.
+        Interrupted, what is finished stays.
         """
-        every = self.every()
+        tried: Cells = {}
+        while new := {k: c for k, c in self.every().items() if k not in tried and self._chosen(c)}:
+            tried |= new
+            self._compute_all(new)
+            if self.elsewhere:  # who wins is not known yet
+                return
+
+    def results(self, name: str) -> Results:
+        """An experiment's cells, as far as they are there."""
+        found, further = self._searched(name), list(self._further(name).values())
+        done, failed = self._finished(further)
+        return replace(found, failed={**found.failed, **failed}, further=done, wanted_further=further)
+
+    def cells(self, name: str) -> Cells:
+        """All cells of an experiment; which ones it wants beyond its search depends on those that are there."""
+        return {**self._search(name), **self._further(name)}
+
+    def every(self) -> Cells:
+        """All cells of all experiments, what is searched first."""
+        names = list(self.experiments)
+        return {k: c for of in (self._search, self._further) for name in names for k, c in of(name).items()}
+
+    def missing(self) -> int:
+        """How many cells are not there."""
+        return sum(self._record(c) is None for c in self.every().values())
+
+    def _record(self, cell: Cell) -> dict[str, Any] | None:
+        """What is kept of a cell, as it is described today or, with `earlier_too`, as it was before."""
+        record, earlier = self.store.get(self.identity(cell)), self.earlier(cell)
+        return self.store.get(earlier) if record is None and self.earlier_too and earlier is not None else record
+
+    def _search(self, name: str) -> Cells:
+        return {key(self.identity(c)): c for c in self.experiments[name].cells(self.tasks, self.scale)}
+
+    def _searched(self, name: str) -> Results:
+        cells = list(self._search(name).values())
+        done, failed = self._finished(cells)
+        return Results(self.tasks, self.scale, done, cells, failed)
+
+    def _further(self, name: str) -> Cells:
+        """What an experiment wants beyond its search; finished cells of these may make it want others."""
+        wants: Callable[[Results], list[Cell]] | None = getattr(self.experiments[name], "further", None)
+        cells: Cells = {}
+        if wants is None:
+            return cells
+        found = self._searched(name)
+        while new := {k: c for c in wants(found) if (k := key(self.identity(c))) not in cells}:
+            cells |= new
+            found = replace(found, further=self._finished(list(cells.values()))[0])
+        return cells
+
+    def _finished(self, cells: Sequence[Cell]) -> tuple[list[Done], dict[str, str]]:
+        """Those of the cells that are there, and why others have failed."""
+        done: list[Done] = []
+        failed = {}
+        for cell in cells:
+            identity = self.identity(cell)
+            record, why = self._record(cell), self.store.failure(identity)
+            if record is not None:
+                settings, classes = identity["params"].get("settings") or {}, len(self._task(cell).classes)
+                result = (
+                    judged(record["result"], settings, classes) if "losses" in record["result"] else record["result"]
+                )
+                seconds, machine, side = (record[k] for k in ("seconds", "hardware", "side_by_side"))
+                done.append(Done(cell, result, seconds, machine, side, self.store.get(identity) is None))
+            elif why is not None:
+                failed[str(cell)] = why
+        today = {_method(d.cell) for d in done if not d.earlier}
+        done = [d for d in done if not d.earlier or _method(d.cell) not in today]
+        return done, failed
+
+    def _chosen(self, cell: Cell) -> bool:
+        return not self.methods or cell.params.get("method") in self.methods
+
+    def _compute_all(self, every: Cells) -> None:
         places = {k: f"{i + 1}/{len(every)}" for i, k in enumerate(every)}
         with Claims(self.store.folder / ".claims") as claims:
             left = self._in_order({k: c for k, c in every.items() if self.store.get(self.identity(c)) is None}, claims)
@@ -65,35 +148,16 @@ class Run:
                     pass
         self.elsewhere = set(left)
 
-    def results(self, name: str) -> Results:
-        """An experiment's cells, as far as they are there."""
-        cells, done, failed = list(self.cells(name).values()), [], {}
-        for cell in cells:
-            record, why = self.store.get(self.identity(cell)), self.store.failure(self.identity(cell))
-            if record is not None:
-                fields = (record[k] for k in ("result", "seconds", "hardware", "side_by_side"))
-                done.append(Done(cell, *fields))
-            elif why is not None:
-                failed[str(cell)] = why
-        return Results(self.tasks, self.scale, done, cells, failed)
-
-    def cells(self, name: str) -> Cells:
-        """All cells of an experiment."""
-        return {key(self.identity(c)): c for c in self.experiments[name].cells(self.tasks, self.scale)}
-
-    def every(self) -> Cells:
-        """All cells of all experiments."""
-        return {k: c for name in self.experiments for k, c in self.cells(name).items()}
-
-    def missing(self) -> int:
-        """How many cells are not there."""
-        return sum(self.store.get(self.identity(c)) is None for c in self.every().values())
-
     def identity(self, cell: Cell) -> dict[str, Any]:
         """All that the cell's result depends on; the data set by its contents, not by its name."""
         task = self._task(cell)
         settings = WORKS[cell.work].complete(cell.params)
         return {"work": cell.work, **settings, "data": task.fingerprint, "lab": task.workspace.describe()}
+
+    def earlier(self, cell: Cell) -> dict[str, Any] | None:
+        """`identity` as it was before defaults changed; None: they have not."""
+        settings = WORKS[cell.work].earlier(cell.params)
+        return None if settings is None else {**self.identity(cell), **settings}
 
     def _in_order(self, cells: Cells, claims: Claims) -> Cells:
         """Those last that failed before, or whose process was killed: they might end this one too."""
@@ -131,8 +195,8 @@ class Run:
     def _compute(self, k: str, cell: Cell, at: str, claims: Claims) -> None:
         task, identity, processes = self._task(cell), self.identity(cell), len(claims.living())
         began, why = time.perf_counter(), None
-        if cell.work != "fit":
-            task.workspace.cache.under(None)  # only fits share anything
+        if cell.work not in SHARING:
+            task.workspace.cache.under(None)
         try:
             result = WORKS[cell.work].function(task, **cell.params)
             seconds = time.perf_counter() - began
@@ -154,6 +218,10 @@ class Run:
 
     def _task(self, cell: Cell) -> Task:
         return next(t for t in self.tasks if t.name == cell.data)
+
+
+def _method(cell: Cell) -> tuple[str, str, Any]:
+    return cell.data, cell.work, cell.params.get("method")
 
 
 def reason(error: Exception) -> str:

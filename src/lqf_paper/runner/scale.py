@@ -24,6 +24,8 @@ class Scale:
         eigenvalues: of every Hessian, the largest ones.
         curvature_images: at most so many, on which Hessians are taken.
         shares: of the training images that are dropped.
+        seeds: of the winner of every search; the search itself has the first of them.
+        select: "validation": every setting is also tried on a part of the training images and judged on the rest.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Scale:
     eigenvalues: int = 20
     curvature_images: int = 128
     shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
+    seeds: int = 1
+    select: str = "test"
 
     def epochs_for(self, n: int, batch_size: int = 28) -> int:
         """Epochs on n images: as many as make `least_steps` steps, `epochs` at the least."""
@@ -47,7 +51,8 @@ class Scale:
 
     def describe(self) -> dict[str, Any]:
         """JSON values."""
-        return {"name": self.name, "epochs": self.epochs, "least_steps": self.least_steps}
+        names = ("name", "epochs", "least_steps", "seeds", "select")
+        return {name: getattr(self, name) for name in names}
 
 
 PAPER = Scale(

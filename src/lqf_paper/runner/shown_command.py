@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-NO_RESULT = ("--finished", "--json")
+NO_RESULT = ("--finished", "--cells-only", "--json")
 """Options that compute nothing, or only change what is printed."""
 
 
@@ -19,9 +19,18 @@ def shown_command(command: str, names: Sequence[str], name: str, data: Sequence[
         name: the one of interest.
         data: folders of its data sets.
     """
-    words = [w for w in shlex.split(command) if w not in NO_RESULT]
+    words = _without_methods([w for w in shlex.split(command) if w not in NO_RESULT])
     folders = {f: Path(f).resolve().name for f in data}
     return shlex.join(_short(w, folders) for w in _with_name(words, names, name))
+
+
+def _without_methods(words: list[str]) -> list[str]:
+    """Without `--methods` and its names: the page shows the cells of all."""
+    if "--methods" not in words:
+        return words
+    first = words.index("--methods")
+    last = next((k for k in range(first + 1, len(words)) if words[k].startswith("--")), len(words))
+    return words[:first] + words[last:]
 
 
 def _with_name(words: list[str], names: Sequence[str], name: str) -> list[str]:

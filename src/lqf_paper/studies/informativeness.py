@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
 from lqf.analysis.elimination import STEPS
 from lqf.data import Images, select_images
 from lqf.settings import Settings
+from lqf_paper.runner.held_out import held_out
 from lqf_paper.runner.registry import defaults, work
 from lqf_paper.runner.workspace import Task
 from lqf_paper.studies.removal import FITTED, PROBED, ByKernels, random_orders, removal
@@ -23,16 +23,6 @@ VALIDATION = 0.25
 """Share of every class's training images on which information is measured; the model is not fitted on them."""
 MOST_PAIRS = 4000
 """(Image, output) pairs up to which the kernel of all of them is made and everything is exact."""
-
-
-def held_out(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """A mask of ``share`` of every class, at random; a class of one image keeps it."""
-    rng, out = np.random.default_rng(seed), np.zeros(len(labels), bool)
-    for y in np.unique(labels):
-        rows = np.flatnonzero(labels == y)
-        most = max(0, len(rows) - 2)
-        out[rng.permutation(rows)[: min(most, max(1, round(share * len(rows))))]] = True
-    return out
 
 
 def parted(task: Task, seed: int) -> tuple[Images, Images]:
