@@ -18,7 +18,8 @@ from lqf.fast.derivatives import Dual, derive
 from lqf.fast.gates import join_leaky6
 
 aten = torch.ops.aten
-BATCH = torch.export.Dim("batch", min=1, max=1 << 20)
+BATCH = torch.export.Dim("batch", min=1, max=65_535)
+"""As many as a batch normalisation on a GPU takes."""
 
 
 class TwoStreams(nn.Module):
