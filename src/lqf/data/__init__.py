@@ -16,7 +16,7 @@ from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normali
 from lqf.data.read import check_kind
 from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
-from lqf.data.shards import gather_images, held, open_shard
+from lqf.data.shards import Shard, gather_images, held, open_shard
 from lqf.data.unlabelled import load_unlabelled
 from lqf.data.unread import open_known, open_known_shard
 
@@ -26,6 +26,7 @@ __all__ = [
     "Images",
     "Preprocess",
     "Samples",
+    "Shard",
     "check_kind",
     "check_trainable",
     "gather_images",
