@@ -15,6 +15,7 @@ from lqf.fitting.report import FitReport, out_of_sample
 from lqf.kernels.ridge import KernelRidge
 from lqf.settings import view_count
 from lqf.solvers.solution import Solution
+from lqf.utils.exactness import Level
 
 
 def assembled(
@@ -26,9 +27,9 @@ def assembled(
 ) -> FittedModel:
     """The model of a changed training set.
 
-    Leave-one-out and with it the temperature of the probabilities are made anew where the kernel is factorised; by
-    conjugate gradients leave-one-out is not known, and the temperature stays. What the fit said of models that it tried
-    is not true of this one, and goes.
+    Leave-one-out and with it the temperature of the probabilities is made anew where the kernel is factorised. By
+    conjugate gradients it is estimated from the kernel averaged over the outputs, where the fit had that and nothing
+    was added, and the temperature stays. What the fit said of models that it tried is not true of this one, and goes.
 
     Args:
         model: as it was.
@@ -55,7 +56,7 @@ def assembled(
         head=head,
         point=point,
         delta=body,
-        beta=model.beta if loo is None else loo.temperature(),
+        beta=model.beta if loo is None or loo.level != "exact" else loo.temperature(),
         train=table,
         loo=loo,
         report=_report(model, problem, solution, loo, what),
@@ -66,16 +67,23 @@ def assembled(
 
 
 def leave_one_out(model: FittedModel, problem: TrainingProblem) -> LeaveOneOut | None:
-    """From the factorised kernel; None where there is none, or no sample can be left out."""
+    """From the factorised kernel, or the one averaged over the outputs; None where there is none, or no sample can be
+    left out.
+    """
     data, kernel = problem.data, problem.head.ridge if model.head_alone else problem.factorised
+    averaged = kernel is None and model.settings.loo != "none"
+    if averaged:
+        kernel = problem.remembered.averaged
     if data.alone or kernel is None:
         return None
     r = problem.head.residual if model.head_alone else problem.quadratic.initial_residual(problem.features)
     e = _left_out(kernel, r, problem.ridge.head)
     seen = not model.head_alone and problem.point.kind not in BLIND
-    note = "the linearisation point has seen the labels, which flatters it by an unknown amount" if seen else ""
+    notes = ["roughly, by the kernel averaged over the outputs"] if averaged else []
+    notes += ["the linearisation point has seen the labels, which flatters it by an unknown amount"] if seen else []
     shown = model.report.predict_views
-    return data.left_out(data.judge.outputs(e, None if shown is None else view_count(shown)), "exact", note)
+    level: Level = "estimated" if averaged else "exact"
+    return data.left_out(data.judge.outputs(e, None if shown is None else view_count(shown)), level, "; ".join(notes))
 
 
 def _left_out(kernel: KernelRidge, r: torch.Tensor, mu: float) -> torch.Tensor:
