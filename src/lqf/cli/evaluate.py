@@ -94,7 +94,8 @@ def _predicted(result: dict[str, Any]) -> list[str]:
     if result["expected_error"] is not None:
         return [f"The fit expected {percent(result['expected_error'])}."]
     if result["loo_error"] is None:
-        return [wrapped(f"The model has no {result['error_unknown']}.")] if result.get("error_unknown") else []
+        unknown = result.get("error_unknown")
+        return [wrapped(f"{unknown.capitalize()}.")] if unknown else []
     return [f"Leave-one-out predicted {percent(result['loo_error'])} ({result['loo_level']})."]
 
 
