@@ -25,7 +25,7 @@ def private(**given: Any) -> LQFClassifier:
 
 @pytest.fixture
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lqf.changes.privacy.normal", lambda size, seed: torch.zeros(size, dtype=torch.float64))
+    monkeypatch.setattr("lqf.changes.privacy.release.normal", lambda size, seed: torch.zeros(size, dtype=torch.float64))
 
 
 @pytest.mark.usefixtures("noiseless")

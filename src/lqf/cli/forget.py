@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     file = options.output_path(args.certificate) if hasattr(args, "certificate") else None
     if file is not None:
         _check_certificate(file, args, out)
-    from lqf.changes.traces import erase_beside
+    from lqf.changes.samples.traces import erase_beside
     from lqf.utils.files import write_file
     from lqf.utils.json_values import dump_json, json_values
 

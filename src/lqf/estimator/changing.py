@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from lqf.changes.add import add
-from lqf.changes.certificate import DeletionCertificate, hashed
-from lqf.changes.dependence import depends_on
-from lqf.changes.forget import forget
-from lqf.changes.members import After, Now, change_model, check_trained
-from lqf.changes.newcomers import Addition, check_new, everyone, grown, placed
-from lqf.changes.outcome import REFITTED, Changed, Outcome
-from lqf.changes.samples import chosen
-from lqf.changes.traces import erase_beside
-from lqf.changes.verify import difference_to_refit
+from lqf.changes.samples.add import add
+from lqf.changes.samples.certificate import DeletionCertificate, hashed
+from lqf.changes.samples.chosen import chosen
+from lqf.changes.samples.dependence import depends_on
+from lqf.changes.samples.forget import forget
+from lqf.changes.samples.members import After, Now, change_model, check_trained
+from lqf.changes.samples.newcomers import Addition, check_new, everyone, grown, placed
+from lqf.changes.samples.outcome import REFITTED, Changed, Outcome
+from lqf.changes.samples.traces import erase_beside
+from lqf.changes.samples.verify import difference_to_refit
 from lqf.data import Images, load_samples, open_images, select_images
 from lqf.errors import LQFError
 from lqf.estimator.fit import Kept, fit_model, report_skipped
@@ -116,7 +116,7 @@ class Changing(Predictor):
             ids: of the samples, or their numbers.
             group: in place of ids: all samples of it.
             where: in place of ids: a column and the value looked for in it, e.g. ("label", "rose"); see
-                `lqf.changes.samples.chosen`.
+                `lqf.changes.samples.chosen.chosen`.
             strict: make everything again that has seen them, the choices of the fit included: a fit on what is left.
             verify: solve what is left once more from nothing, and compare predictions.
             retrain: train a stack's fine-tuned networks again, which are dropped otherwise.

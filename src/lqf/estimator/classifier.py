@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from lqf import storage
-from lqf.changes.private_fit import budget_of, check_fit, fit_without_choice, private_settings
+from lqf.changes.privacy.private_fit import budget_of, check_fit, fit_without_choice, private_settings
 from lqf.data import load_samples
 from lqf.estimator.arithmetic import Arithmetic
 from lqf.estimator.asking import Asking
@@ -45,8 +45,9 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
 
     Args:
     {arguments}
-        constraints: linear conditions on the outputs, of `lqf.changes.constraints`, under which the fit ends at the
-            optimum; see `constrain`. Where they contradict each other, `fit` says so and leaves the model without them.
+        constraints: linear conditions on the outputs (`lqf.EqualMeans`, `Agree`, `KeepRight`, `Bound`), under which the
+            fit ends at the optimum; see `constrain`. Where they contradict each other, `fit` says so and leaves the
+            model without them.
         epsilon, delta: a budget of differential privacy: the fit ends at a model that may be released, with noise, of
             the head or, with the solver dense, of the whole; see `privatise`. What is left to ``auto`` is then not
             chosen by the images. ``report_["privacy"]`` names what is not private.

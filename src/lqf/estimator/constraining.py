@@ -10,9 +10,9 @@ from typing import Any, Self
 import torch
 
 from lqf import storage
-from lqf.changes.constrained import constrain
-from lqf.changes.constraints import Constraint
-from lqf.changes.privacy import Budget, Part, about, check_suitable, privatise
+from lqf.changes.constraints.conditions import Constraint
+from lqf.changes.constraints.constrained import constrain
+from lqf.changes.privacy.release import Budget, Part, about, check_suitable, privatise
 from lqf.data import Images, load_samples, load_unlabelled, open_images, with_views
 from lqf.data.labels import class_array
 from lqf.errors import LQFError
@@ -42,7 +42,7 @@ class Constraining(Predictor):
         constraints contradict each other. Leave-one-out of the model before does not hold afterwards and is dropped.
 
         Args:
-            constraints: all at once, of `lqf.changes.constraints`: `EqualMeans`, `Agree`, `KeepRight`, `Bound`.
+            constraints: all at once: `lqf.EqualMeans`, `Agree`, `KeepRight`, `Bound`.
             train: the training data, where they have moved or were arrays.
             y: their labels.
             progress: where to report.

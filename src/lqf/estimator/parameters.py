@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from torch import nn
 
-from lqf.changes.constraints import Constraint
+from lqf.changes.constraints.conditions import Constraint
 from lqf.errors import LQFError
 from lqf.settings import Settings, Setup
 

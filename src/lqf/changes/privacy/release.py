@@ -1,9 +1,9 @@
 """A model that may be released: the optimum of a bounded problem, with noise that hides every single training image.
 
 Rows are scaled to length one (or clipped), the ridge regression on them is solved anew at a strength that no image has
-chosen, and Gaussian noise is added that is calibrated to the optimum's sensitivity (`lqf.changes.sensitivity`,
-`lqf.changes.gaussian`): output perturbation. Two data sets are neighbours when one has another image in the place of
-one of the other's (*replace one*); their number is public.
+chosen, and Gaussian noise is added that is calibrated to the optimum's sensitivity (`lqf.changes.privacy.sensitivity`,
+`lqf.changes.privacy.gaussian`): output perturbation. Two data sets are neighbours when one has another image in the
+place of one of the other's (*replace one*); their number is public.
 
 Only what is private, or public, or named in the report as neither, is in the released model: no table of samples, no
 leave-one-out, no scores of what was tried, no residuals, nothing kept for questions.
@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from lqf.backbones.average_pool import reduction_of
-from lqf.changes.bounded import Bounded
-from lqf.changes.gaussian import check_budget, noise_multiplier, normal
-from lqf.changes.sensitivity import RESIDUAL, sensitivity
+from lqf.changes.privacy.bounded import Bounded
+from lqf.changes.privacy.gaussian import check_budget, noise_multiplier, normal
+from lqf.changes.privacy.sensitivity import RESIDUAL, sensitivity
 from lqf.data import Images
 from lqf.errors import LQFError
 from lqf.fitting import Context, FittedModel, Model, Stack, TrainingProblem, TrainingTable

@@ -1,6 +1,6 @@
 """A private model straight from a fit: what is chosen by itself is chosen without the images, or not at all.
 
-The head's fit that comes first makes features and nothing that is released; `lqf.changes.privacy` then solves the
+The fit that comes first makes features and nothing that is released; `lqf.changes.privacy.release` then solves the
 bounded problem and adds the noise. The model without noise is never handed out.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lqf.changes.gaussian import check_budget
-from lqf.changes.privacy import Budget, check_linear, check_weights
+from lqf.changes.privacy.gaussian import check_budget
+from lqf.changes.privacy.release import Budget, check_linear, check_weights
 from lqf.data import Samples
 from lqf.errors import LQFError
 from lqf.fitting import Model
