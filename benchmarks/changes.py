@@ -24,12 +24,12 @@ from common.options import Options
 
 from lqf import LQFClassifier
 from lqf.backbones import load_backbone
-from lqf.changes.add import add
-from lqf.changes.assemble import assembled
-from lqf.changes.forget import forget, refitted
-from lqf.changes.newcomers import everyone, grown
-from lqf.changes.outcome import Changed
-from lqf.changes.solve import solve
+from lqf.changes.samples.add import add
+from lqf.changes.samples.changed import changed_model
+from lqf.changes.samples.forget import forget, refitted
+from lqf.changes.samples.newcomers import everyone, grown
+from lqf.changes.samples.outcome import Changed
+from lqf.changes.samples.solve import solve
 from lqf.data import Images, load_samples, open_images, select_images
 from lqf.fitting import Context, FittedModel
 from lqf.fitting.reopen import reopen
@@ -106,7 +106,7 @@ def again(context: Context, model: FittedModel, images: Images) -> FittedModel:
     """The model solved from nothing, at its own strengths."""
     problem = reopen(replace(model, known=None), images, context)
     problem, solution = solve(problem, model)
-    solved = assembled(model, model.train, problem, solution, {})
+    solved = changed_model(model, model.train, problem, solution, {})
     problem.release()
     return replace(solved, report=replace(solved.report, changes=()))
 

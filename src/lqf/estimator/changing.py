@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lqf.changes.add import add
-from lqf.changes.certificate import DeletionCertificate, hashed
-from lqf.changes.dependence import depends_on
-from lqf.changes.forget import forget
-from lqf.changes.members import After, Now, change_model, check_trained
-from lqf.changes.newcomers import Addition, check_new, everyone, grown, placed
-from lqf.changes.outcome import REFITTED, Changed, Outcome
-from lqf.changes.samples import chosen
-from lqf.changes.verify import difference_to_refit
+from lqf.changes.samples.add import add
+from lqf.changes.samples.certificate import DeletionCertificate, hashed
+from lqf.changes.samples.chosen import chosen
+from lqf.changes.samples.dependence import depends_on
+from lqf.changes.samples.forget import forget
+from lqf.changes.samples.members import After, Now, change_model, check_trained
+from lqf.changes.samples.newcomers import Addition, check_new, everyone, grown, placed
+from lqf.changes.samples.outcome import REFITTED, Changed, Outcome
+from lqf.changes.samples.traces import erase_beside
+from lqf.changes.samples.verify import difference_to_refit
 from lqf.data import Images, load_samples, open_images, select_images
 from lqf.errors import LQFError
 from lqf.estimator.fit import Kept, fit_model, report_skipped
@@ -28,6 +30,7 @@ from lqf.fitting.training_data import open_training
 from lqf.runtime.device import computing, resolve_device
 from lqf.utils import naming
 from lqf.utils.progress import Progress
+from lqf.utils.text import listed
 
 
 class Changing(Predictor):
@@ -106,11 +109,14 @@ class Changing(Predictor):
     ) -> DeletionCertificate:
         """The optimum without some samples, with a certificate of it. Their images may be gone already.
 
+        Where it is then saved onto a folder that it was loaded from or saved to before, checkpoints and copies beside
+        that folder go, too, which a fit or a killed process has left there and which know them.
+
         Args:
             ids: of the samples, or their numbers.
             group: in place of ids: all samples of it.
             where: in place of ids: a column and the value looked for in it, e.g. ("label", "rose"); see
-                `lqf.changes.samples.chosen`.
+                `lqf.changes.samples.chosen.chosen`.
             strict: make everything again that has seen them, the choices of the fit included: a fit on what is left.
             verify: solve what is left once more from nothing, and compare predictions.
             retrain: train a stack's fine-tuned networks again, which are dropped otherwise.
@@ -142,6 +148,7 @@ class Changing(Predictor):
             time.perf_counter() - began,
         )
         self._adopt(after.model)
+        self._forgot = True
         self._kept_images = remaining if _in_memory(after.model.train) else None
         progress.note(certificate.sentence)
         return certificate
@@ -150,6 +157,20 @@ class Changing(Predictor):
 
     _kept_images: Images | None = None
     """Training images in memory, for the next change; a folder is opened again."""
+    _forgot = False
+    """Whether a model before this one knew samples that it does not know."""
+    _folders: frozenset[Path] = frozenset()
+    """Where this model, or one before its changes, was read or written."""
+
+    def _without_traces(self, path: str | Path) -> None:
+        """After saving: what lies beside one of its folders and knows forgotten samples."""
+        path = Path(path)
+        own = path.resolve()
+        if self._forgot and own in self._folders:
+            erased = erase_beside(path)
+            if erased:
+                self._shown(None).say(f"deleted beside `{path}`, since it knows what was forgotten: {listed(erased)}")
+        self._folders |= {own}
 
     def _forgotten(
         self, model: Model, gone: np.ndarray, remaining: Images, retrain: bool, train: Any, progress: Progress

@@ -18,7 +18,7 @@ import torch
 from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.labels import suspects
 from lqf.analysis.curve import Curve
-from lqf.changes.tuning_path import TuningPath
+from lqf.changes.tuning.path import TuningPath
 from lqf.data import Samples, load_unlabelled
 from lqf.errors import LQFError
 from lqf.estimator import LQFClassifier
