@@ -1,15 +1,17 @@
-"""Changing a fitted model without fitting it again: samples are added, or forgotten."""
+"""Changing a fitted model without fitting it again: samples are added, forgotten, or get other labels."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from lqf.analysis.counterfactual import Change
 from lqf.changes.samples.add import add
 from lqf.changes.samples.certificate import DeletionCertificate, hashed
 from lqf.changes.samples.chosen import chosen
@@ -18,9 +20,10 @@ from lqf.changes.samples.forget import forget
 from lqf.changes.samples.members import After, Now, change_model, check_trained
 from lqf.changes.samples.newcomers import Addition, check_new, everyone, grown, placed
 from lqf.changes.samples.outcome import REFITTED, Changed, Outcome
+from lqf.changes.samples.relabel import relabel
 from lqf.changes.samples.traces import erase_beside
 from lqf.changes.samples.verify import difference_to_refit
-from lqf.data import Images, load_samples, open_images, select_images
+from lqf.data import Images, load_samples, open_images, select_images, with_labels
 from lqf.errors import LQFError
 from lqf.estimator.fit import Kept, fit_model, report_skipped
 from lqf.estimator.predictor import Predictor
@@ -34,7 +37,9 @@ from lqf.utils.text import listed
 
 
 class Changing(Predictor):
-    """A model that samples are added to, and that forgets samples; each time it is the optimum of what there is then.
+    """A model that samples are added to, that forgets samples, and whose labels are corrected.
+
+    Each time it is the optimum of what there is then.
 
     The linearisation point and the ridge strengths of the fit are kept.
     """
@@ -152,6 +157,34 @@ class Changing(Predictor):
         self._kept_images = remaining if _in_memory(after.model.train) else None
         progress.note(certificate.sentence)
         return certificate
+
+    @computing
+    def relabel(
+        self, labels: Mapping[Any, str], *, train: Any = None, progress: Progress | None = None
+    ) -> tuple[Outcome, ...]:
+        """The optimum with other labels of some samples, in the model's classes.
+
+        Whoever asks for the training images later must give them with the new labels.
+
+        Args:
+            labels: by id or number of the sample.
+            train: the training data with the labels of before, where they have moved or were in memory.
+            progress: where to report.
+        """
+        model, progress = self._model(), self._shown(progress)
+        check_trained(model, retrain=False)
+        change = Change.of(model.train.ids, model.classes, relabel=labels)
+        new = change.relabelled(torch.from_numpy(model.train.labels)).numpy()
+        images, context = self._all_images(model, train, progress), self._context(model, progress)
+        table = replace(model.train, labels=new)
+
+        def relabelled(member: FittedModel, name: str) -> Changed:
+            return relabel(member, new, lambda: images, context, name)
+
+        after = change_model(model, relabelled, Now(lambda: images, table, np.arange(len(new))), context)
+        self._adopt(after.model)
+        self._kept_images = with_labels(images, new) if _in_memory(table) else None
+        return after.outcomes
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
