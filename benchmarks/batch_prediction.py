@@ -1,13 +1,16 @@
 """Images per second of predictions in a file, beside a plain forward pass of the backbone on the same images.
 
     python benchmarks/batch_prediction.py DATA --size 224 --limit-per-class 2 --images 64 --runs 5
+    python benchmarks/batch_prediction.py oxford_flowers102 --backbone resnet50 --weights r50.safetensors --size 224 \\
+        --device cuda --classes 20 --limit-per-class 2 --images 2000 --runs 3
 
 DATA is a folder with train/ and test/. Two models are fitted on few images in one view: a closed-form head, and the
 whole network linearised, by the dense solver. Test images, repeated where there are fewer, are then predicted by
 `predict_to_file`. The backbone alone, in eval mode and without a head, takes the same images in the same batches,
 decoded by the same threads. Once from the files to the CSV, and once from decoded images to outputs. Runs are made in
-turn, after one that is not counted; seconds are those of the shortest, since others may use the machine, and ratios are
-also given in processor time, which others do not change much.
+turn, after one that is not counted; on a GPU without TF32, as predictions are, and the backbone also with it. Seconds
+are those of the shortest run, since others may use the machine, and ratios are also given in processor time, which
+others do not change much.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import numpy as np
 import torch
 from common.hardware import hardware, write
 from common.options import Options
+from common.subset import linked, pictures
 
 from lqf import LQFClassifier
 from lqf.data import normalize, open_images
@@ -32,9 +36,11 @@ from lqf.data.streaming import stream_images
 from lqf.linear.batch import usual_rows
 from lqf.runtime.device import resolve_device
 from lqf.runtime.memory import cores
+from lqf.runtime.precision import matmul_precision
 
-NAMES = ("backbone", "weights", "size", "limit_per_class", "seed", "device")
+NAMES = ("backbone", "weights", "size", "seed", "device")
 """Settings."""
+ORDER = torch.contiguous_format
 MODELS: dict[str, dict[str, Any]] = {
     "head": {"solver": "head"},
     "LQF": {"solver": "dense", "linearize": "all", "weight_decay": 1.0, "body_weight_decay": 1.0, "loo": "none"},
@@ -46,6 +52,8 @@ def options() -> Options:
     out = Options(__doc__, "DATA --size 32 --limit-per-class 2 --images 20 --runs 1")
     out.add_data()
     out.add_settings(*NAMES)
+    out.add_argument("--limit-per-class", type=int, default=2, help="training images of each class")
+    out.add_argument("--classes", type=int, help="so many of the classes; default: all")
     out.add_argument("--images", type=int, default=64, help="test images")
     out.add_argument("--runs", type=int, default=5, help="timed runs of each")
     return out
@@ -70,28 +78,35 @@ def calls(model: LQFClassifier, new: Path, out: Path) -> dict[str, Callable[[], 
     samples, _ = name_images([new])
     held, ready = open_images(samples, preprocess), fitted.ready(device, rows)
 
-    def forward(pixels: torch.Tensor, order: torch.memory_format = torch.contiguous_format) -> torch.Tensor:
-        with torch.inference_mode():
+    def forward(pixels: torch.Tensor, order: torch.memory_format = ORDER, fast: bool = False) -> torch.Tensor:
+        with torch.inference_mode(), matmul_precision(fast):
             x = normalize(pixels.to(device), preprocess, dtype).contiguous(memory_format=order)
             found: torch.Tensor = body(x).cpu()
         return found
 
-    def plain() -> None:
+    def plain(fast: bool = False) -> None:
         for part in stream_images(samples, preprocess, np.arange(len(samples)), rows, cores()):
             assert part.images is not None
-            forward(part.images.batch(range(len(part.images))))
+            forward(part.images.batch(range(len(part.images))), fast=fast)
 
-    def plain_held(order: torch.memory_format) -> None:
+    def plain_held(order: torch.memory_format, fast: bool = False) -> None:
         for index in torch.arange(len(samples)).split(rows):
-            forward(held.batch(index), order)
+            forward(held.batch(index), order, fast)
 
-    return {
+    found = {
         "file": lambda: model.predict_to_file(new, out, overwrite=True),
         "backbone, decoding": plain,
         "outputs": lambda: ready.outputs(held),
-        "backbone": lambda: plain_held(torch.contiguous_format),
+        "backbone": lambda: plain_held(ORDER),
         "backbone, channels last": lambda: plain_held(torch.channels_last),
     }
+    if device.type != "cuda":
+        return found
+    tf32 = {
+        "backbone, decoding, TF32": lambda: plain(fast=True),
+        "backbone, channels last, TF32": lambda: plain_held(torch.channels_last, fast=True),
+    }
+    return found | tf32
 
 
 def seconds(calls: dict[str, Callable[[], Any]], runs: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -117,14 +132,18 @@ def ratios(took: dict[str, float]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Fit both, time both."""
+    """Fit both, time both; what is known is written after each."""
     args = options().parse()
     given = {name: getattr(args, name) for name in NAMES}
-    rows = {}
+    device, rows = resolve_device(args.device), {}
+    names = sorted(p.name for p in (args.data / "train").iterdir() if p.is_dir())[: args.classes]
+    about = {"images": args.images, "threads of the network": torch.get_num_threads(), "threads that decode": cores()}
     with tempfile.TemporaryDirectory() as folder:
+        some = pictures(args.data / "train", names, args.limit_per_class, np.random.default_rng(args.seed))
+        train = linked(some, Path(folder) / "train")
         new = copied(args.data, args.images, Path(folder) / "new")
         for name, settings in MODELS.items():
-            model = LQFClassifier(**given, **settings, views="none", pooling="avg", verbose=0).fit(args.data / "train")
+            model = LQFClassifier(**given, **settings, views="none", pooling="avg", verbose=0).fit(train)
             wall, processor = seconds(calls(model, new, Path(folder) / "out.csv"), args.runs)
             rows[name] = {
                 "images per second": {what: args.images / s for what, s in wall.items()},
@@ -132,12 +151,8 @@ def main() -> None:
                 "ratio in processor time": ratios(processor),
             }
             print(name, rows[name], flush=True)
-    device = resolve_device(args.device)
-    about = {"images": args.images, "threads of the network": torch.get_num_threads(), "threads that decode": cores()}
-    backbone = args.backbone.replace(":", "-")
-    write(
-        f"batch_prediction-{backbone}-{device.type}", {"models": rows, **about, "hardware": hardware(device)}, args.out
-    )
+            result = {"models": rows, **about, "hardware": hardware(device)}
+            write(f"batch_prediction-{args.backbone.replace(':', '-')}-{device.type}", result, args.out)
 
 
 if __name__ == "__main__":

@@ -28,3 +28,11 @@ def pictures(folder: Path, names: list[str], most: int | None, generator: np.ran
         paths += chosen
         labels += [name] * len(chosen)
     return paths, labels
+
+
+def linked(images: Labelled, folder: Path) -> Path:
+    """A folder of these images by class."""
+    for path, label in zip(*images, strict=True):
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        (folder / label / path.name).symlink_to(path.resolve())
+    return folder

@@ -337,7 +337,7 @@ class Settings:
         group=SOLVING,
         rule=POSITIVE,
     )
-    max_passes: int = setting(40, "products after which pcg gives up", group=SOLVING, rule=COUNT)
+    max_passes: int = setting(200, "products after which pcg gives up", group=SOLVING, rule=COUNT)
     unconverged: str = setting(
         "refuse",
         "a solution that did not reach its tolerance is refused, or kept: every prediction then says so; sgd and adam "

@@ -13,6 +13,7 @@ from lqf import LQFClassifier
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.changed_head import ChangedHead
 from lqf.kernels.ridge import KernelRidge
+from passes import closely
 from real_refits import Refitted
 
 TOL = 1e-3
@@ -98,8 +99,7 @@ def test_chosen_samples_are_left_out_by_refits() -> None:
 
 
 def test_what_if_is_a_refit_on_changed_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lqf.analysis.by_iteration.WHAT_IF_TOL", 1e-5)
-    monkeypatch.setattr("lqf.analysis.by_iteration.LEAST_PASSES", 400)
+    closely(monkeypatch, 1e-5)
     refit = refits()
     y = refit.analysis.labels
     factors = torch.ones(N, dtype=torch.float64)

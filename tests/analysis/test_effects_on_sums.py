@@ -11,6 +11,7 @@ from torch import Tensor
 from fits import FIXED, classifier, convnet, data, pictures
 from lqf.analysis import Analysis, by_kernel
 from lqf.kernels import cross
+from passes import closely
 
 X, Y = data(18)
 NEW = data(4, seed=5)[0]
@@ -35,8 +36,7 @@ def both(analysis: Analysis, new: Any, weights: Tensor, **of: Any) -> tuple[Tens
 @pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize("groups", [False, True], ids=["samples", "groups"])
 def test_they_are_sums_of_the_effects_on_outputs(name: str, groups: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lqf.analysis.by_iteration.SCORE_TOL", 1e-9)
-    monkeypatch.setattr("lqf.analysis.by_iteration.LEAST_PASSES", 400)
+    closely(monkeypatch, 1e-9)
     of = [f"g{i // 2}" for i in range(18)] if groups else None
     model = classifier(**FITS[name]).fit(X, Y, groups=of)
     sums, expected = both(model.analyse(X), NEW, WEIGHTS)

@@ -10,10 +10,10 @@ import torch
 from closeness import relative
 from fits import FIXED, classifier, data
 from lqf import LQFClassifier
-from lqf.analysis import by_iteration
 from lqf.analysis.by_kernel import ByKernel
 from lqf.analysis.contrast import classes_of, weights_of
-from passes import Passes
+from lqf.utils.exactness import Answer
+from passes import Passes, closely
 from real_refits import Refitted
 
 N = 24
@@ -49,8 +49,7 @@ def test_the_classes_are_the_predicted_one_and_the_runner_up() -> None:
 
 @pytest.mark.parametrize("preconditioner", ["kfac", "none"])
 def test_a_solved_response_is_the_exact_one(preconditioner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_iteration, "SCORE_TOL", 1e-10)
-    monkeypatch.setattr(by_iteration, "LEAST_PASSES", 400)
+    closely(monkeypatch, 1e-10)
     analysis = fitted(preconditioner=preconditioner).analyse(X)
     found = analysis.contrast(NEW)
     weights = weights_of(found.first, found.second, 3)
@@ -82,8 +81,7 @@ def test_the_whole_effect_correlates_with_real_refits() -> None:
 
 
 def test_with_one_output_it_is_that_of_a_refit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_iteration, "SCORE_TOL", 1e-9)
-    monkeypatch.setattr(by_iteration, "LEAST_PASSES", 400)
+    closely(monkeypatch, 1e-9)
     x, y = data(N, 2)
     model = classifier(**PCG | {"tol": 1e-10, "loo": "none"}).fit(x, y)
     refit = Refitted(model, x, torch.tensor(NEW))
@@ -149,6 +147,29 @@ def test_what_if_takes_half_of_the_fit_s_passes_at_most(monkeypatch: pytest.Monk
     model, solve = fit_passes(monkeypatch)
     passes = Passes(monkeypatch, N)
     assert passes.of(lambda: model.analyse(X).what_if(NEW, without=[3])) <= solve / 2
+
+
+@pytest.mark.parametrize("tol", [0.3, 0.1, 1e-2, 1e-4])
+@pytest.mark.parametrize("preconditioner", ["kfac", "none"])
+def test_no_answer_costs_more_than_its_share_of_the_fit_s_solve_and_says_where_that_was_not_enough(
+    tol: float, preconditioner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = classifier(solver="pcg", tol=tol, preconditioner=preconditioner, **FIXED).fit(X, Y)
+    solve, passes = 2 * model.report_["passes"], Passes(monkeypatch, N)
+    answers: list[Answer] = []
+    assert passes.of(lambda: answers.append(model.analyse(X).contrast(NEW[:1]))) <= solve
+    assert passes.of(lambda: answers.append(model.analyse(X).what_if(NEW[:1], without=range(5)))) <= solve // 2
+    for answer, wanted in zip(answers, ("2.0%", "5.0%"), strict=True):
+        reached = float(answer.note.split("within ")[1].split("%")[0]) <= float(wanted[:-1])
+        assert (f"{wanted} would take more than" in answer.note) != reached
+        assert reached or answer.level == "estimated"
+
+
+def test_a_fit_of_few_passes_gives_few_to_its_answers_and_they_say_so() -> None:
+    model = classifier(solver="pcg", tol=0.5, max_passes=1, **FIXED, unconverged="keep").fit(X, Y)
+    answer = model.analyse(X).contrast(NEW[:1])
+    assert answer.level == "estimated"
+    assert "of unknown accuracy: 2.0% would take more than all passes of the fit's own solve" in answer.note
 
 
 @pytest.mark.parametrize("solver", ["head", "dense", "pcg"])

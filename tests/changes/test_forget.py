@@ -24,7 +24,7 @@ FITS: dict[str, dict[str, Any]] = {
     "dense, stages": {"solver": "dense", "strengths": "stages"},
     "dense, both poolings": {"solver": "dense", "pooling": "both", "pool_channels": 3},
     "dense, moved": {"solver": "dense", "relinearize": 1},
-    "pcg": {"solver": "pcg", "loo": "none", "linearize": "deep", "size": 12},
+    "pcg": {"solver": "pcg", "loo": "none", "linearize": "deep", "size": 12, "tol": 2e-3, "max_passes": 200},
 }
 
 

@@ -12,7 +12,7 @@ import torch
 
 from fits import classifier, convnet, data, pictures
 from lqf import LQFClassifier, LQFError
-from lqf.data import load_unlabelled
+from lqf.data import load_unlabelled, preprocess
 from lqf.export import export, files, sample_inputs
 from lqf.export.module import ExportedModel
 from stacks import stacked
@@ -118,3 +118,13 @@ def test_words_for_bad_input(small: LQFClassifier, tmp_path: Path) -> None:
     (tmp_path / "here.pt2").write_text("mine")
     with pytest.raises(LQFError, match="exists"):
         export(small.fitted_, tmp_path / "here.pt2", images)
+
+
+def test_the_first_capture_of_a_process_leaves_nothing_of_itself_behind(tmp_path: Path) -> None:
+    """Numbers that pictures are normalised by are kept; those of a capture are none."""
+    model = fitted(dtype="float32", views="none")
+    images = model.open(load_unlabelled(sample_inputs(model.fitted_)))
+    before = model.predict_proba(sample_inputs(model.fitted_))
+    preprocess._per_channel.cache_clear()
+    assert files.export(model.fitted_, tmp_path / "model.pt2", images).difference < 1e-5
+    np.testing.assert_array_equal(model.predict_proba(sample_inputs(model.fitted_)), before)

@@ -30,6 +30,7 @@ from lqf.analysis.responses import Responses
 from lqf.analysis.scores import Begun, Response, Scores
 from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
+from lqf.analysis.wanted import SCORES, WHAT_IF
 from lqf.curvature import KFAC
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
@@ -47,16 +48,9 @@ from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
 from lqf.utils import naming
 from lqf.utils.exactness import Answer, Level
-from lqf.utils.text import percent
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
-SCORE_TOL = 0.02
-"""Error of the training rows' responses, relative to their size, that the order and the values of an answer bear."""
-WHAT_IF_TOL = 0.05
-"""The same of a change of the training outputs, which is itself a small part of the outputs."""
-LEAST_PASSES = 10
-"""That an answer may take, however few the fit took."""
 QUICK = "by the head's kernel and one step along EK-FAC; on flowers its correlation with exact answers was 0.99"
 SKETCH_TOL = 1e-2
 """Of solves for random sums of many outputs, whose own randomness is a quarter of every value."""
@@ -109,8 +103,8 @@ class ByIteration:
     @cached_property
     def scores(self) -> Scores:
         """Solves for scores, to the accuracy of an answer."""
-        curvature = self.curvature
-        return Scores(self.problem.schur(), curvature, self.problem.context.progress)
+        curvature, context = self.curvature, self.problem.context
+        return Scores(self.problem.schur(), curvature, context.progress, context.settings.precision != "float32")
 
     def outputs(self, queries: Queries) -> Tensor:
         """f (Q, C)."""
@@ -142,14 +136,13 @@ class ByIteration:
         value = units.add_up(by_sample).cpu()
         if quick:
             return Answer(value, "estimated", f"{FIXED_POINT}; {QUICK}")
-        exact = self._leverages.exact and response.gap <= SCORE_TOL
-        note = f"{FIXED_POINT}; responses within {percent(response.gap)}, {self._leverages.note}"
-        return Answer(value, "solved" if exact else "estimated", note)
+        level = SCORES.level(response.gap) if self._leverages.exact else "estimated"
+        return Answer(value, level, f"{FIXED_POINT}; {SCORES.note(response.gap)}; {self._leverages.note}")
 
     def seconds(self, images: int, *, quick: bool) -> float:
         """Of as many passes as may be made for every image, and of curvature that is not known."""
         curvature = 0.0 if self.problem.remembered.curvature else seconds.of_curvature(self.model)
-        passes = seconds.QUICK_PASSES if quick else self._passes
+        passes = seconds.QUICK_PASSES if quick else SCORES.passes(self.model)
         return curvature + images * passes * seconds.of_product(self.model)
 
     def out_of_sample(self, units: Units, samples: Tensor | None) -> Answer:
@@ -197,9 +190,8 @@ class ByIteration:
         if not change:
             return Answer(before, "solved", FIXED_POINT)
         delta, gap = self._difference(change)
-        note = f"{FIXED_POINT}; the change of the training outputs within {percent(gap)}"
-        level: Level = "solved" if gap <= WHAT_IF_TOL else "estimated"
-        return Answer(before + self.problem.change(self._asked(queries).inputs, delta), level, note)
+        after = before + self.problem.change(self._asked(queries).inputs, delta)
+        return Answer(after, WHAT_IF.level(gap), f"{FIXED_POINT}; {WHAT_IF.note(gap)}")
 
     def _difference(self, change: Change) -> tuple[Tensor, float]:
         """By how much the weights of head and body move with a change of the data, and how well that is known."""
@@ -208,7 +200,7 @@ class ByIteration:
         scores = replace(self.scores, schur=schur)
         asked = EncodedInputs(problem.inputs, self.problem.features, problem.fold)
         sides = scores.sides(asked, u[None])
-        response = scores.solved(sides, scores.estimated(sides), WHAT_IF_TOL, self._passes // 2)
+        response = scores.solved(sides, scores.estimated(sides), WHAT_IF.tol, WHAT_IF.passes(self.model))
         return scores.weights(sides, response)[0], response.gap
 
     def changed_out_of_sample(self, units: Units, change: Change) -> Answer:
@@ -386,14 +378,9 @@ class ByIteration:
         if begun is None or not torch.equal(begun.weights, weights):
             begun = Begun.of(self.scores, self._asked(queries), weights, self.responses.at_once)
         if not quick:
-            begun = begun.finished(self.scores, SCORE_TOL, self._passes)
+            begun = begun.finished(self.scores, SCORES.tol, SCORES.passes(self.model))
         self._begun[queries] = begun
         return begun.response(quick=quick)
-
-    @property
-    def _passes(self) -> int:
-        """Over the training rows, that an answer takes at most: those of the fit's own solve."""
-        return max(LEAST_PASSES, self.model.report.passes)
 
     # --- images -------------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,9 @@ from lqf.solvers.pcg import body_preconditioner, trusted_from
 from lqf.solvers.schur import SchurComplement, columns, in_range
 from lqf.utils.progress import SILENT, Progress
 
+FEWEST = 3
+"""Passes below which an answer is its estimate: that took one, and to see how good it is and go on takes two."""
+
 
 @dataclass(frozen=True)
 class Sides:
@@ -80,11 +83,13 @@ class Scores:
         schur: the training problem without its head.
         curvature: K-FAC of the body.
         progress: where to report.
+        tf32: whether passes may use it: its error is a small part of what an answer bears.
     """
 
     schur: SchurComplement
     curvature: KFAC | None
     progress: Progress = SILENT
+    tf32: bool = False
 
     @property
     def problem(self) -> QuadraticProblem:
@@ -98,8 +103,8 @@ class Scores:
             g = head_products.vjp(columns(u), asked.features)  # (kC, p+1)
             h = self.schur.ridge.dual(head_products.jvp(self.schur.features, g), mu)  # (n, kC)
             h = h.unflatten(1, (len(u), -1)).transpose(0, 1)  # (k, n, C)
-            own = in_range(problem, lambda: asked.body_vjp(problem.model, u.to(problem.targets)), tf32=False)
-            through = in_range(problem, lambda: problem.body_vjp(h.to(problem.targets)), tf32=False)
+            own = in_range(problem, lambda: asked.body_vjp(problem.model, u.to(problem.targets)), tf32=self.tf32)
+            through = in_range(problem, lambda: problem.body_vjp(h.to(problem.targets)), tf32=self.tf32)
         return Sides(g.unflatten(0, (len(u), -1)), h, own - through)
 
     def estimated(self, sides: Sides) -> Response:
@@ -107,7 +112,7 @@ class Scores:
         problem = self.problem
         z = self._precondition(sides.b)
         with matmul_precision(fast=False):
-            jz = in_range(problem, lambda: problem.body_jvp(z), tf32=False)
+            jz = in_range(problem, lambda: problem.body_jvp(z), tf32=self.tf32)
         left = self.schur.eliminated(jz)
         curved = (problem.weights[:, None] * jz * left).double().sum((1, 2))
         curved += (z.double() * (problem.body_ridge * z).double()).sum(1)
@@ -121,14 +126,16 @@ class Scores:
         """From an estimate on, until P/√s is known to ``tol`` of its size, or after ``most`` passes, with those of the
         estimate.
 
-        How good the estimate is already is seen by one pass backward.
+        How good the estimate is already is seen by one pass backward; where none is left, it stays as it is.
         """
+        if most < FEWEST:
+            return replace(start, gap=float("inf"))
         problem, x = self.problem, start.body
         size = (start.p.square() / problem.weights.double()[:, None].clamp_min(1e-300)).sum((1, 2)).sqrt()
-        products = _Products(self.schur, x, start.along.clone(), size)
+        products = _Products(self.schur, x, start.along.clone(), size, self.tf32)
         with matmul_precision(fast=False):
             s = problem.weights[:, None]
-            back = in_range(problem, lambda: problem.body_vjp(s * start.along.to(s)), tf32=False)
+            back = in_range(problem, lambda: problem.body_vjp(s * start.along.to(s)), tf32=self.tf32)
             reached = conjugate_gradients(
                 products,
                 self._precondition,
@@ -216,6 +223,7 @@ class _Products:
     x: Tensor
     along: Tensor
     size: Tensor
+    tf32: bool
     error: Tensor = field(init=False)
     _p: Tensor | None = None
     _left: Tensor | None = None
@@ -225,11 +233,11 @@ class _Products:
 
     def product(self, v: Tensor) -> Tensor:
         problem = self.schur.problem
-        jv = in_range(problem, lambda: problem.body_jvp(v), tf32=False)
+        jv = in_range(problem, lambda: problem.body_jvp(v), tf32=self.tf32)
         left = self.schur.eliminated(jv)
         self._p, self._left = v.clone(), left.double()
         weighted = problem.weights[:, None] * left.to(jv)
-        return problem.body_ridge * v + in_range(problem, lambda: problem.body_vjp(weighted), tf32=False)
+        return problem.body_ridge * v + in_range(problem, lambda: problem.body_vjp(weighted), tf32=self.tf32)
 
     def keep(self, x: Tensor, passes: int, last: bool = False) -> None:
         """After every step x' = x + α p, of those right-hand sides that took it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from torch import Tensor
+import torch
 
-from lqf.changes.correct import beside_the_head, gradient_of
+from lqf.changes.correct import Before, added, beside_the_head, gradient_of, left_for_the_head
 from lqf.changes.extended import with_images
 from lqf.changes.forget import concluded
 from lqf.changes.outcome import Changed
@@ -42,9 +42,15 @@ def add(
     grown_problem = with_images(problem, with_views(new, model.trained_on), classes, head_alone=model.head_alone)
     what = {"what": "added", "samples": len(new), "classes": len(classes) - len(model.classes)}
 
-    def gradient(problem: TrainingProblem) -> Tensor:
-        rows = len(problem.quadratic.targets) - len(new) * model.trained_on.n_views
-        left = beside_the_head(problem, rows)
-        return gradient_of(problem, model, with_views(new, model.trained_on), None, left)
+    known = problem.remembered
 
-    return concluded(model, replace(model, train=table), grown_problem, what, name, gradient)
+    def before(problem: TrainingProblem) -> Before:
+        rows = len(problem.quadratic.targets) - len(new) * model.trained_on.n_views
+        counts, images = beside_the_head(problem, rows), with_views(new, model.trained_on)
+        gradient, e = gradient_of(problem, model, images, None, counts)
+        body, left = model.delta.to(problem.quadratic.targets), None
+        if known.residuals is not None:
+            left = left_for_the_head(problem, model, torch.cat([known.residuals, e]))
+        return Before(body, added(known.gap, gradient), left, known.ratio)
+
+    return concluded(model, replace(model, train=table), grown_problem, what, name, before)

@@ -1,52 +1,67 @@
 """Conjugate gradients from a solution that a few samples less, or more, have made slightly wrong.
 
 The samples that leave or come give the first step before any pass over the others: at the old optimum the gradient of
-the others is that of the samples with the opposite sign, and with the curvature P that K-FAC estimates
+the others is that of the samples with the opposite sign, and with the curvature P that K-FAC estimates it is along
 
-    x = x_old ∓ P⁻¹ J_bodyᵀ s e        over the samples alone, e their residuals.
+    p = P⁻¹ (g ∓ J_bodyᵀ s e)        over the samples alone, e their residuals; g what the old solution left.
 
-The residual there is measured on all data, which is one product, and often shows that nothing else is to be done: the
-tolerance is that of the fit. Otherwise the iteration goes on from there. All products are exact, so that the residual
-that is carried on is the true one up to rounding.
+What the old solution leaves of every row, r − J_body x, is known from its residuals. So J_body p, a pass forward, gives
+the best length of the step and what the new point leaves; a pass backward, the residual there, measured on all data.
+That is one product, and often shows that nothing else is to be done: the tolerance is that of the fit, and so is the
+ratio by which the residual tells the distance. Otherwise the iteration goes on from there. All products are exact, so
+that the residual that is carried on is the true one up to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lqf.data import Images
 from lqf.fitting import FittedModel, TrainingProblem
+from lqf.linear import head_products
 from lqf.linear.targets import encode
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.pcg import COHERENCE, body_preconditioner, trusted_from
+from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Certificate, Solution, norm
 
 RATIO = 1.0
-"""‖x − x*‖²_A / rᵀM⁻¹r before a step has measured it. M is a `COHERENCE`-th of the curvature K-FAC expects: a third
-is what there is where K-FAC is right; EfficientNet-Lite0 ended its fits at 0.35 (Flowers) and 0.95 (hand signs)."""
+"""‖x − x*‖²_A / rᵀM⁻¹r before a step has measured it, of models that did not keep that of their fit. M is a
+`COHERENCE`-th of the curvature K-FAC expects: a third is what there is where K-FAC is right; EfficientNet-Lite0 ended
+its fits at 0.35 (Flowers) and 0.95 (hand signs)."""
 
 
-def corrected(problem: TrainingProblem, start: Tensor, gradient: Tensor | None) -> Solution:
-    """The optimum of a changed problem.
+@dataclass(frozen=True, eq=False)
+class Before:
+    """The solution before, as the changed problem sees it.
 
-    Args:
-        problem: changed.
-        start: (D,) the body before.
-        gradient: (D,) what the change adds to the body's negative gradient there; None where that is not known: at
-            least one product is made then.
+    Attributes:
+        body: (D,) x.
+        gradient: (D,) the body's negative gradient there, as far as it is known; None where nothing is.
+        left: (n, C) r − J_body x of all rows; None where that is not known.
+        ratio: of the solution before (`lqf.solvers.energy`); None likewise.
     """
+
+    body: Tensor
+    gradient: Tensor | None = None
+    left: Tensor | None = None
+    ratio: float | None = None
+
+
+def corrected(problem: TrainingProblem, before: Before) -> Solution:
+    """The optimum of a changed problem."""
     settings, quadratic = problem.context.settings, problem.quadratic
     curvature, schur = problem.curvature, problem.schur()
     precondition = body_preconditioner(curvature, quadratic)
-    x = start.to(quadratic.targets)
-    if gradient is not None and curvature is not None:
-        x = x + precondition(gradient.to(x)[None])[0] / COHERENCE
-    b_norm, r = schur.unit(), schur.residual(x)
-    known = curvature is not None and gradient is not None
+    b_norm = schur.unit()
+    first = None if before.gradient is None or curvature is None else precondition(before.gradient[None])[0]
+    x, r = _began(schur, before, first)
+    known = first is not None or before.ratio is not None
     reached = conjugate_gradients(
         schur,
         precondition,
@@ -56,7 +71,7 @@ def corrected(problem: TrainingProblem, start: Tensor, gradient: Tensor | None) 
         tol=settings.tol,
         energy=torch.tensor([schur.output_norm()], dtype=torch.float64, device=x.device),
         least=trusted_from(curvature),
-        prior=RATIO if known else None,
+        prior=before.ratio or (RATIO if known else None),
         max_passes=settings.max_passes,
         passes=1,
         certify=False,
@@ -64,9 +79,31 @@ def corrected(problem: TrainingProblem, start: Tensor, gradient: Tensor | None) 
     )
     delta, head_gap, e = schur.complete(reached.x[0])
     relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
-    gap = None if reached.energy is None else float(reached.energy[0])
+    gap, ratio = (None if t is None else float(t[0]) for t in (reached.energy, reached.ratio))
     proof = Certificate.of(quadratic, relative, b_norm, tol=settings.tol, passes=reached.passes, output_gap=gap)
-    return Solution(delta, quadratic.ridge, "pcg", "solved", proof, reached.history, e)
+    return Solution(delta, quadratic.ridge, "pcg", "solved", proof, reached.history, e, ratio, reached.r[0])
+
+
+def _began(schur: SchurComplement, before: Before, first: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A point and its residual, measured by one product, or by a pass backward where no step is made."""
+    x, left = before.body, before.left
+    if left is None:
+        x = x if first is None else x + first / COHERENCE
+        return x, schur.residual(x)
+    if first is not None:
+        x, left = schur.best_step(x, left, first)
+    return x, schur.residual_of(x, left)
+
+
+def added(gap: Tensor | None, change: Tensor | None) -> Tensor | None:
+    """The body's negative gradient: what the old solution left of it, and what the change adds, as far as known."""
+    return change if gap is None else gap if change is None else gap + change
+
+
+def left_for_the_head(problem: TrainingProblem, model: FittedModel, residuals: Tensor) -> Tensor:
+    """(n, C) r − J_body x of a model of the problem's point, from its residuals t − f of all rows."""
+    v = _head_of(problem, model)
+    return residuals + head_products.jvp(problem.features, v).to(residuals)
 
 
 def gradient_of(
@@ -75,8 +112,8 @@ def gradient_of(
     images: Images,
     fold: Tensor | None,
     left: Callable[[Tensor, Tensor], Tensor] | None = None,
-) -> Tensor:
-    """(D,) Σ s J_bodyᵀe of some samples at the solution of a model.
+) -> tuple[Tensor, Tensor]:
+    """(D,) Σ s J_bodyᵀe of some samples at the solution of a model, and their residuals e (rows, C).
 
     Args:
         problem: around the same point.
@@ -87,21 +124,24 @@ def gradient_of(
     """
     linear, like = problem.model, problem.quadratic.targets
     inputs = problem.encoder.inputs.showing(images, model.trained_on)
-    v, body = model.head.to(like), model.delta.to(like)
-    if linear.around_w0:
-        v = v - linear.of_all_features(linear.heads.mean(0)).to(v)
-    delta, views = torch.cat([v.reshape(-1), body]), images.n_views
-    labels, settings = torch.tensor(images.samples.labels), problem.context.settings
-    targets = encode(labels, len(model.classes), settings.alpha).repeat_interleave(views, 0).to(like)
+    delta = torch.cat([_head_of(problem, model).reshape(-1), model.delta.to(like)])
+    labels, views, alpha = torch.tensor(images.samples.labels), images.n_views, problem.context.settings.alpha
+    targets = encode(labels, len(model.classes), alpha).repeat_interleave(views, 0).to(like)
     weights = torch.tensor(images.samples.weights).repeat_interleave(views).to(like) / views
-    out = problem.quadratic.zero_body()
+    out, residuals = problem.quadratic.zero_body(), torch.zeros_like(targets)
     with matmul_precision(fast=False):
         for rows, x in inputs.batches():
             own = None if fold is None else fold.to(like.device)[rows]
             z, jd = linear.jvp(x, delta, own)
-            e = targets[rows] - linear.base(z, own) - jd
+            e = residuals[rows] = targets[rows] - linear.base(z, own) - jd
             out += linear.body_vjp(x, weights[rows, None] * (e if left is None else left(rows, e)), own)
-    return out
+    return out, residuals
+
+
+def _head_of(problem: TrainingProblem, model: FittedModel) -> Tensor:
+    """(C, p+1) the head's part of the model's δ."""
+    linear, v = problem.model, model.head.to(problem.quadratic.targets)
+    return v - linear.of_all_features(linear.heads.mean(0)).to(v) if linear.around_w0 else v
 
 
 def beside_the_head(problem: TrainingProblem, first: int) -> Callable[[Tensor, Tensor], Tensor]:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lqf.changes.assemble import assembled
-from lqf.changes.correct import gradient_of
-from lqf.changes.outcome import SOLVED, Changed, Outcome, passes_of_fit
+from lqf.changes.correct import Before, added, gradient_of, left_for_the_head
+from lqf.changes.outcome import SOLVED, Changed, Outcome
 from lqf.changes.remaining import informed, without
 from lqf.changes.solve import distance, solve
 from lqf.data import Images, with_views
@@ -46,15 +46,16 @@ def forget(
     left = without(known, stays)
     problem = reopen(left, with_views(remaining, model.trained_on), context)
 
-    def gradient(problem: TrainingProblem) -> Tensor | None:
-        images = gone()
-        if images is None:
-            return None
-        rows = torch.from_numpy(~stays).repeat_interleave(model.trained_on.n_views)
-        fold = _fold_of(known)
-        return -gradient_of(problem, model, with_views(images, model.trained_on), fold[rows])
+    def before(problem: TrainingProblem) -> Before:
+        images, old = gone(), problem.remembered
+        own = None if old.residuals is None else left_for_the_head(problem, model, old.residuals)
+        change = None
+        if images is not None:
+            rows = torch.from_numpy(~stays).repeat_interleave(model.trained_on.n_views)
+            change = -gradient_of(problem, model, with_views(images, model.trained_on), _fold_of(known)[rows])[0]
+        return Before(model.delta.to(problem.quadratic.targets), added(old.gap, change), own, old.ratio)
 
-    return concluded(model, left, problem, {"what": "forgot", "samples": int((~stays).sum())}, name, gradient)
+    return concluded(model, left, problem, {"what": "forgot", "samples": int((~stays).sum())}, name, before)
 
 
 def _fold_of(model: FittedModel) -> Tensor:
@@ -71,7 +72,7 @@ def concluded(
     problem: TrainingProblem,
     what: dict[str, object],
     name: str,
-    gradient: Callable[[TrainingProblem], Tensor | None],
+    before: Callable[[TrainingProblem], Before],
 ) -> Changed:
     """The changed problem solved, from where the solution was.
 
@@ -81,11 +82,11 @@ def concluded(
         problem: theirs.
         what: for the report.
         name: for the outcome.
-        gradient: what the change adds to the body's negative gradient, where it can be known.
+        before: the solution that was, as the changed problem sees it.
     """
-    before = passes_of_fit(model)
+    of_fit = model.report.passes_of_fit
     same = problem.data.classes == model.classes
-    problem, solution = solve(problem, model, model.delta if same else None, gradient)
+    problem, solution = solve(problem, model, before if same else None)
     proof, far = solution.certificate, distance(problem, solution)
     outcome = Outcome(
         name,
@@ -97,10 +98,10 @@ def concluded(
         far.bound,
         solution.ridge,
         proof.passes,
-        before,
+        of_fit,
         proof.converged,
     )
-    entry = {**what, "solver": solution.solver, "passes": proof.passes, "passes_of_fit": before}
+    entry = {**what, "solver": solution.solver, "passes": proof.passes, "passes_of_fit": of_fit}
     changed = assembled(model, left.train, problem, solution, entry)
     problem.release()
     return Changed(changed, outcome, problem, solution)
@@ -110,7 +111,7 @@ def refitted(changed: Changed, remaining: Images, context: Context) -> FittedMod
     """The same problem solved from nothing: features, kernel and solution made again of the images that stay."""
     model = replace(changed.model, known=None)
     problem = reopen(model, with_views(remaining, model.trained_on), replace(context, clock=Clock()))
-    problem, solution = solve(problem, model, None)
+    problem, solution = solve(problem, model)
     again = assembled(model, model.train, problem, solution, {})
     problem.release()
     return again

@@ -75,9 +75,3 @@ class Changed:
     outcome: Outcome
     problem: TrainingProblem
     solution: Solution
-
-
-def passes_of_fit(model: FittedModel) -> int | None:
-    """Products of the fit itself, however often the model was changed since; None where it did not use any."""
-    first = model.report.changes[0] if model.report.changes else None
-    return model.report.passes if first is None else first["passes_of_fit"]

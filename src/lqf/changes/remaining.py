@@ -4,6 +4,8 @@
     q, lam           K₋ = Q₋ Λ Q₋ᵀ, the block of the kernel over the rows that stay, factorised again: no entry of the
                      kernel is computed from the images a second time
     heads            stay: the linearisation point is kept
+    residuals        lose their rows; until the problem is solved again they are those of the solution before,
+                     as are its gap and its ratio
 
 Of the forgotten samples nothing else is carried on than what the point and the choices of the fit owe them.
 """
@@ -60,6 +62,9 @@ def _cut(known: Tensors, rows: Tensor, *, head_alone: bool) -> Tensors:
     if head_alone:
         return out  # factorised again from the features
     out |= {"heads": known["heads"], "fold": known["fold"][rows]}
+    if "residuals" in known:
+        out |= {"residuals": known["residuals"][rows]}
+    out |= {name: known[name] for name in ("ratio", "gap") if name in known}
     if "q" not in known:
         return out
     q = known["q"].unflatten(0, (len(rows), -1))[rows].flatten(0, 1)

@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
-from lqf.changes.correct import corrected
+from lqf.changes.correct import Before, corrected
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.assemble import head_solution
 from lqf.linear import head_products
@@ -32,16 +30,14 @@ class Distance:
 def solve(
     problem: TrainingProblem,
     model: FittedModel,
-    start: Tensor | None,
-    gradient: Callable[[TrainingProblem], Tensor | None] = lambda _: None,
+    before: Callable[[TrainingProblem], Before] | None = None,
 ) -> tuple[TrainingProblem, Solution]:
     """The problem with its plan, and its solution.
 
     Args:
         problem: changed.
         model: as it was; mini-batches end near an optimum, and conjugate gradients go on from there.
-        start: (D,) the body to begin with, for conjugate gradients; None: zero.
-        gradient: what the change adds to the body's negative gradient there, where it can be known.
+        before: what conjugate gradients go on from; None: they begin at zero.
     """
     if model.head_alone:
         problem = replace(problem, plan=_plan("head", 0))
@@ -53,10 +49,10 @@ def solve(
         problem = replace(problem, plan=_plan("dense", jacobian_bytes(problem.quadratic, pairs, free)))
         return problem, problem.solve()
     problem = replace(problem, plan=_plan("pcg", 0))
-    if start is None:
+    if before is None:
         return problem, problem.solve()
     with problem.context.timed("solve"):
-        return problem, corrected(problem, start, gradient(problem))
+        return problem, corrected(problem, before(problem))
 
 
 def distance(problem: TrainingProblem, solution: Solution) -> Distance:

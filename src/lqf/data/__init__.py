@@ -12,7 +12,7 @@ from lqf.data.has_labels import has_labels
 from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
 from lqf.data.parts import has_pixels, select_images, with_views, with_weights
-from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize
+from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize, standardize
 from lqf.data.read import check_kind
 from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
@@ -40,6 +40,7 @@ __all__ = [
     "open_shard",
     "rows_on",
     "select_images",
+    "standardize",
     "with_views",
     "with_weights",
 ]

@@ -161,7 +161,12 @@ def normalize(batch: Tensor, preprocess: Preprocess, dtype: torch.dtype) -> Tens
         return batch.to(dtype)
     work = torch.float64 if dtype == torch.float64 else torch.float32
     mean, std = (_per_channel(tuple(v), work, batch.device) for v in (preprocess.mean, preprocess.std))
-    return batch.to(work).div_(255).sub_(mean).div_(std).to(dtype)
+    return standardize(batch, mean, std).to(dtype)
+
+
+def standardize(batch: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """(x/255 − mean)/std in the type of mean and std, (3, 1, 1)."""
+    return batch.to(mean.dtype).div_(255).sub_(mean).div_(std)
 
 
 @lru_cache(maxsize=32)

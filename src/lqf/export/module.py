@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lqf.backbones.bilinear_pool import BilinearPool
-from lqf.data import Preprocess, normalize
+from lqf.data import Preprocess, standardize
 from lqf.data.crops import Windows, windows_by_contents
 from lqf.data.resample import resample_together
 from lqf.evaluation.calibration import probabilities
@@ -75,7 +75,7 @@ class ExportedModel(nn.Module):
         if places := _drawn(preprocess):
             assert windows is not None, "this model has drawn views; give their windows"
             rows.append(_drawn_views(squares[key], preprocess, windows[:, [self.drawn.index(p) for p in places]]))
-        f = member(normalize(torch.cat(rows), preprocess, member.dtype))  # type: ignore[arg-type]
+        f = member.of_pixels(torch.cat(rows))  # type: ignore[operator]
         return f.unflatten(0, (preprocess.n_views, -1)).mean(0)
 
     def windows(self, hashes: Sequence[str]) -> Tensor:
@@ -92,6 +92,8 @@ class _Member(nn.Module):
 
     head: Tensor
     point: Tensor | None
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, model: FittedModel, device: torch.device, shape: tuple[int, ...] | None):
         super().__init__()
@@ -105,7 +107,15 @@ class _Member(nn.Module):
         with torch.no_grad():
             self.network = TwoStreams(suffix.module, tangents, self.prefix(example))
         self.register_buffer("head", model.head.to(device=device, dtype=self.dtype))
+        work = torch.promote_types(self.dtype, torch.float32)  # narrow types are reached from float32
+        for name in ("mean", "std"):  # what is kept elsewhere would be kept as it is while a graph is captured
+            per_channel = torch.tensor(getattr(self.preprocess, name), dtype=work, device=device)
+            self.register_buffer(name, per_channel[:, None, None])
         self.register_buffer("point", None if model.head_alone else model.point.to(device=device, dtype=self.dtype))
+
+    def of_pixels(self, pixels: Tensor) -> Tensor:
+        """`forward` of uint8 views (B, 3, s, s)."""
+        return self(standardize(pixels, self.mean, self.std).to(self.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         z, dz = self.network(self.prefix(x))

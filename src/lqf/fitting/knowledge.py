@@ -5,8 +5,10 @@
     q, lam      (m, r), (r,)       the factorised kernel √s K √s = QΛQᵀ: over the rows, of a head alone; over all
                                    (row, output) pairs, where the dense dual was solved
     residuals   (n, C)             t − f of all rows, where conjugate gradients solved it
+    ratio       ()                 by which they judged how far they were (`lqf.solvers.energy`)
     averaged_q, averaged_lam       the factorised kernel averaged over the outputs, where the fit had that of all rows
     curvature/…                    K-FAC of the body, as `lqf.curvature.stored` names its tensors
+    gap         (D,)               the body's part of b − Hδ as bfloat16: a direction for what comes next
 
 All of it is as the fit had it, digit by digit, so that answers are what they would be if it were computed again.
 """
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -124,10 +127,12 @@ def of_problem(problem: TrainingProblem, solution: Solution) -> Known:
 
 
 def _of_iteration(problem: TrainingProblem, solution: Solution, room: int) -> dict[str, Tensor]:
-    """Residuals, averaged kernel and curvature, in this order, each where it takes at most so many bytes with those
-    before it.
+    """Residuals, averaged kernel, curvature and gap, in this order, each where it takes at most so many bytes with
+    those before it.
     """
     kept: dict[str, Tensor] = {} if solution.residuals is None else {"residuals": solution.residuals}
+    if solution.ratio is not None:
+        kept["ratio"] = torch.tensor(solution.ratio, dtype=torch.float64)
     kernels, n = problem.kernels, len(problem.features)
     whole = kernels is not None and kernels.signs is not None and len(kernels.samples) == len(problem.data)
     if kernels is not None and whole and _size(kept) + 8 * n * (n + 1) <= room:
@@ -137,6 +142,8 @@ def _of_iteration(problem: TrainingProblem, solution: Solution, room: int) -> di
         curvature = {f"{CURVATURE}{k}": t for k, t in to_tensors(problem.curvature_known).items()}
         if _size(kept) + _size(curvature) <= room:
             kept |= curvature
+    if solution.gap is not None and _size(kept) + 2 * len(solution.gap) <= room:
+        kept["gap"] = solution.gap.to(torch.bfloat16)
     return kept
 
 
@@ -148,7 +155,9 @@ def remembered(known: Tensors, problem: TrainingProblem) -> Remembered:
         averaged = KernelRidge(q, lam, problem.quadratic.weights.double(), problem.data.groups)
     e = known.get("residuals")
     curvature = {k.removeprefix(CURVATURE): t for k, t in known.items() if k.startswith(CURVATURE)}
-    return Remembered(None if e is None else e.to(like), averaged, curvature)
+    ratio = float(known["ratio"]) if "ratio" in known else None
+    gap = None if "gap" not in known else known["gap"].to(like)
+    return Remembered(None if e is None else e.to(like), averaged, curvature, ratio, gap)
 
 
 def factorised(known: Tensors, weights: Tensor, groups: Tensor) -> KernelRidge | None:

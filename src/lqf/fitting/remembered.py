@@ -18,11 +18,15 @@ class Remembered:
         residuals: (n, C) t − f of all rows, each through its own head.
         averaged: the factorised kernel averaged over the outputs, of all rows.
         curvature: K-FAC of the body, as `lqf.curvature.stored` names its tensors; empty where it is not known.
+        ratio: as the solution had it (`lqf.solvers.energy`).
+        gap: (D,) roughly what the solution left of the body's normal equations.
     """
 
     residuals: Tensor | None = None
     averaged: KernelRidge | None = None
     curvature: Mapping[str, Tensor] = field(default_factory=dict)
+    ratio: float | None = None
+    gap: Tensor | None = None
 
 
 NOTHING = Remembered()

@@ -125,6 +125,11 @@ class FitReport:
         return ""
 
     @property
+    def passes_of_fit(self) -> int | None:
+        """Of the fit itself, however often the model was changed since; None where it did not use any."""
+        return self.changes[0].get("passes_of_fit") if self.changes else self.passes
+
+    @property
     def headline(self) -> str:
         """What it was fitted on, and the error on unseen images as far as it is known."""
         data = f"{counted(self.n, 'image')}, {counted(len(self.classes), 'class')}"

@@ -74,6 +74,7 @@ class Reached:
         passes: made.
         history: the way there.
         energy: (k,) estimated ‖x − x*‖_A in the units that were given; None where none were.
+        ratio: (k,) ‖x − x*‖²_A / rᵀM⁻¹r by which that was estimated; None likewise.
     """
 
     x: Tensor
@@ -81,6 +82,7 @@ class Reached:
     passes: int
     history: tuple[Step, ...]
     energy: Tensor | None = None
+    ratio: Tensor | None = None
 
 
 def conjugate_gradients(
@@ -182,7 +184,7 @@ def conjugate_gradients(
         history.append(Step(passes, time.perf_counter() - began, float(_relative(r, size).max())))
     every = torch.arange(len(x), device=x.device)
     at = None if error is None else _agreed(error.relative(every, _dots(r, precondition(r))), agree)
-    return Reached(x, r, passes, tuple(history), at)
+    return Reached(x, r, passes, tuple(history), at, None if error is None else error.ratio)
 
 
 def _measured(operator: Operator, x: Tensor, r: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:

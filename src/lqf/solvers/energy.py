@@ -42,9 +42,15 @@ class EnergyError:
         """
         if len(self._rz) < self.least and self.prior is None:
             return torch.where(rz > 0, torch.inf, torch.zeros_like(rz))
-        ratio = torch.full_like(rz, self.prior or 0.0)
-        if self._rz:
-            gained = torch.stack(self._gain).flip(0).cumsum(0).flip(0)[:, on]  # by all steps from each on
-            ratio = torch.maximum(ratio, (gained / torch.stack(self._rz)[:, on]).amax(0).to(ratio))
+        ratio = self.ratio[on].to(rz)
         known = torch.where(ratio > 0, (ratio * rz).clamp_min(0).sqrt() / self.unit[on], torch.inf)
         return torch.where(rz > 0, known, 0.0)
+
+    @property
+    def ratio(self) -> Tensor:
+        """(k,) the largest ‖x_j − x*‖²_A / r_jᵀM⁻¹r_j so far; 0 where nothing is known."""
+        ratio = torch.full_like(self.unit, self.prior or 0.0)
+        if not self._rz:
+            return ratio
+        gained = torch.stack(self._gain).flip(0).cumsum(0).flip(0)  # by all steps from each on
+        return torch.maximum(ratio, (gained / torch.stack(self._rz)).amax(0).to(ratio))

@@ -131,7 +131,8 @@ class PCG:
         proof = Certificate.of(
             problem, relative, b_norm, tol=self.output_tol or self.tol, passes=reached.passes, output_gap=gap
         )
-        return Solution(delta, problem.ridge, "pcg", "solved", proof, history, e)
+        ratio = None if reached.ratio is None else float(reached.ratio[0])
+        return Solution(delta, problem.ridge, "pcg", "solved", proof, history, e, ratio, reached.r[0])
 
     def _first(self, schur: SchurComplement, b: Tensor, start: Tensor | None) -> Tensor:
         """The residual to begin with."""

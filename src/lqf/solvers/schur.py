@@ -89,6 +89,25 @@ class SchurComplement:
         with matmul_precision(fast=False):
             return (self._weighted_vjp(self.problem, self._left(one)) - self.problem.body_ridge * one).view_as(x)
 
+    def residual_of(self, x: Tensor, left: Tensor) -> Tensor:
+        """b − A x of a body (D,) whose r − J_body x (n, C) is known: the pass backward alone."""
+        self._measured = x, left
+        with matmul_precision(fast=False):
+            return self._weighted_vjp(self.problem, left) - self.problem.body_ridge * x
+
+    def best_step(self, x: Tensor, left: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+        """x + αp of the least energy and its r − J_body (x + αp), from ``left``, that of x: a pass forward alone.
+
+        α = ((J_body p)ᵀQ left − pᵀM x) / ((J_body p)ᵀQ J_body p + pᵀM p).
+        """
+        moved = in_range(self.problem, lambda: self.problem.body_jvp(p), tf32=False)
+        weighed = self.problem.weights[:, None].double() * self.eliminated(moved).double()
+        shrunk = (self.problem.body_ridge * p).double()
+        along = (weighed * left.double()).sum() - (shrunk * x.double()).sum()
+        curved = (weighed * moved.double()).sum() + (shrunk * p.double()).sum()
+        alpha = torch.where(curved > 0, along / curved, 0.0).to(x)
+        return x + alpha * p, left - alpha * moved
+
     def quick_residual(self, x: Tensor) -> Tensor:
         """b − A x of one body x (D,) by fast passes: one product, and b itself is not needed."""
         r = self.problem.initial_residual(self.features)

@@ -76,6 +76,8 @@ class Solution:
         solver: "head", "dense", "pcg", "sgd" or "adam".
         level: "exact" (factorised), "solved" (iterative, see the certificate) or "estimated".
         residuals: (n, C) of all rows there, where the solver knows them.
+        ratio: ‖x − x*‖²_A / rᵀM⁻¹r, by which conjugate gradients judged their distance; None where they did not.
+        gap: (D,) the body's part of b − Hδ, where conjugate gradients ended.
     """
 
     delta: Tensor
@@ -85,6 +87,8 @@ class Solution:
     certificate: Certificate
     history: tuple[Step, ...] = field(default=())
     residuals: Tensor | None = field(default=None, repr=False)
+    ratio: float | None = None
+    gap: Tensor | None = field(default=None, repr=False)
 
 
 def right_hand_side_norm(problem: QuadraticProblem) -> float:
