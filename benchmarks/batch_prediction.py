@@ -76,7 +76,7 @@ def calls(model: LQFClassifier, new: Path, out: Path) -> dict[str, Callable[[], 
     preprocess, dtype, rows = fitted.preprocess, fitted.settings.torch_dtype, usual_rows(device)
     body = fitted.backbone.body.to(device=device, dtype=dtype).eval()
     samples, _ = name_images([new])
-    held, ready = open_images(samples, preprocess), fitted.ready(device, rows)
+    held, ready = open_images(samples, preprocess), fitted.ready(device, rows, len(samples))
 
     def forward(pixels: torch.Tensor, order: torch.memory_format = ORDER, fast: bool = False) -> torch.Tensor:
         with torch.inference_mode(), matmul_precision(fast):

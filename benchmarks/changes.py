@@ -6,8 +6,7 @@ A refit solves the same problem (the samples that are left, the same point, the 
 goes on from where the solution was. Both stop at the same tolerance, and every tolerance has rows of its own. The first
 draw of every size is compared with a refit of its own; the others' shares are of that one's products. "difference" is
 the largest one of an output on training images, relative to the largest output. A change also passes over the images
-that leave or come alone, which counts as what part of all images they are, and where it took further steps once more
-forward, half a product, for the head.
+that leave or come alone, which counts as what part of all images they are.
 """
 
 from __future__ import annotations

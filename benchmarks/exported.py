@@ -55,7 +55,7 @@ def backbone_alone(model: FittedModel, path: Path) -> onnxruntime.InferenceSessi
     """The network without head and derivative, as PyTorch writes it."""
     _, body = linearized_body(model.backbone.body)
     x = torch.zeros(2, 3, model.preprocess.size, model.preprocess.size)
-    batch = torch.export.Dim("batch", min=1, max=1 << 16)
+    batch = torch.export.Dim("batch", min=1, max=65_535)
     written = torch.onnx.export(body.module, (x,), dynamic_shapes=({0: batch},), dynamo=True, verbose=False)
     assert written is not None
     written.save(path)

@@ -49,7 +49,7 @@ PAIRS = 4000
 """(Row, output) pairs up to which removals by the dense kernel are compared with."""
 NAMES = ("backbone", "weights", "size", "linearize", "device", "seed", "views", "pooling")
 """Settings."""
-CLOSE = replace(by_iteration.WHAT_IF, tol=0.01, share=3.0)
+CLOSE = replace(by_iteration.WHAT_IF, tol=0.02, share=1.5)
 """How well a removal is solved that others are compared with."""
 PEERS = {
     "of": "Pearson's correlation with true leave-one-out, ridge regression of 200 samples with 50 features, weight "
@@ -121,9 +121,15 @@ def options() -> Options:
     return out
 
 
-def questions(images: list[Path], gone: int) -> dict[str, Question]:
-    """By name."""
-    several = {f"explain {len(images)} images": lambda model: model.explain(images, quick=False)}
+def questions(images: list[Path], gone: int, asked: list[tuple[Analysis, Queries]]) -> dict[str, Question]:
+    """By name; the analysis of several images at once is added to ``asked``, with what it has found."""
+
+    def explain_several(model: LQFClassifier) -> None:
+        analysis = model.analyse()
+        asked.append((analysis, analysis.queries([str(path) for path in images])))
+        model.explain(asked[-1][1], quick=False)
+
+    several = {f"explain {len(images)} images": explain_several}
     return {
         "audit": lambda model: model.audit(),
         "explain one image": lambda model: model.explain(images[0], quick=False),
@@ -151,25 +157,28 @@ def measure(data: Joined, solver: str, args: argparse.Namespace, sweeps: Sweeps,
         results.rows.append(row)
         results.write()
         print(f"{solver:6} {'fit':26} {row['fit']:7.1f} s", flush=True)
-        for name, ask in questions(images, min(GONE, n // 4)).items():
+        asked: list[tuple[Analysis, Queries]] = []
+        for name, ask in questions(images, min(GONE, n // 4), asked).items():
             model = lqf.load(run, device=args.device, verbose=0)
             results.add(row, name, sweeps.of(lambda ask=ask, model=model: ask(model)))
-        if solver == "pcg" and len(images) > 1:
-            correlate(model, images, args, lambda found: results.add(row, "correlations", found))
+        if solver == "pcg" and asked:
+            correlate(model, *asked[0], args, lambda found: results.add(row, "correlations", found))
 
 
 def correlate(
-    model: LQFClassifier, images: list[Path], args: argparse.Namespace, add: Callable[[dict[str, Any]], None]
+    model: LQFClassifier,
+    analysis: Analysis,
+    queries: Queries,
+    args: argparse.Namespace,
+    add: Callable[[dict[str, Any]], None],
 ) -> None:
     """Of quick with exact answers over all training images, and of both with removals."""
-    analysis = model.analyse()
-    queries = analysis.queries([str(path) for path in images])
     quick, exact = (analysis.contrast(queries, quick=q) for q in (True, False))
-    found: dict[str, Any] = {"images": len(images), "exact is": exact.note}
+    found: dict[str, Any] = {"images": len(queries), "exact is": exact.note}
     found["quick with exact"] = agreement(quick.effects, exact.effects)
     add(found)
     if analysis.problem.quadratic.targets.numel() <= PAIRS:
-        removed, rows, how = by_dense_kernel(model, images, exact), torch.arange(len(quick.units)), "the dense kernel"
+        removed, rows, how = by_dense_kernel(model, queries, exact), torch.arange(len(quick.units)), "the dense kernel"
     elif args.removed:
         rows = sampled(analysis, exact, args.removed, args.seed)
         removed, how = by_solving(analysis, queries, exact, rows)
@@ -182,10 +191,10 @@ def correlate(
     add(found)
 
 
-def by_dense_kernel(model: LQFClassifier, images: list[Path], contrast: Contrast) -> torch.Tensor:
+def by_dense_kernel(model: LQFClassifier, queries: Queries, contrast: Contrast) -> torch.Tensor:
     """(N, Q) change of the scores without each training image."""
     dense = model.analyse(method="dense")
-    influence = dense.influence(dense.queries([str(path) for path in images]))
+    influence = dense.influence(queries)
     return (influence.effects * weights_of(contrast.first, contrast.second, influence.outputs.shape[1])).sum(2)
 
 

@@ -31,6 +31,7 @@ IMPORTED = [
     "sympy",
     "torch._dynamo",
     "test_distributed",
+    "analysis.test_many_processes",
 ]
 
 

@@ -32,7 +32,7 @@ class Passes:
         return self.sweeps - before
 
 
-def closely(patch: pytest.MonkeyPatch, tol: float) -> None:
-    """Let answers by iteration be so accurate, whatever passes they take."""
+def closely(patch: pytest.MonkeyPatch, tol: float, share: float = 10.0) -> None:
+    """Let answers by iteration be so accurate, by so many times the passes of the fit."""
     for name in ("SCORES", "WHAT_IF"):
-        patch.setattr(by_iteration, name, replace(getattr(by_iteration, name), tol=tol, share=10.0))
+        patch.setattr(by_iteration, name, replace(getattr(by_iteration, name), tol=tol, share=share))

@@ -357,6 +357,15 @@ class Settings:
     minibatch: int = setting(
         28, "images per step of sgd, adam and the fine-tuning that comes first", group=SOLVING, rule=COUNT
     )
+    damping: float | None = setting(
+        None,
+        "of K-FAC with sgd, as a share of the mean squared gradient of an output; default: the least whose steps do "
+        "not overshoot a batch",
+        group=SOLVING,
+        rule=POSITIVE_OR_NONE,
+        metavar="ρ",
+        later=True,
+    )
     draws: int | None = setting(
         4, "random output draws per sample for K-FAC; None: every output exactly", rule=COUNT_OR_NONE
     )

@@ -5,6 +5,7 @@
     backbone.safetensors the network's weights, where they were moved away from those that its name stands for
     rungs.safetensors    out-of-sample outputs of every model that a climb has tried
     questions.safetensors  what questions about the training images need (`lqf.fitting.knowledge`); it may be missing
+    quick_answers.json   what quick answers were worth (`lqf.analysis.quick_worth`), where exact ones have said so
     samples.csv          id, label, weight, group, sha256 of every training sample
     README.md            all of it for people: a model card, which anybody may edit
     member1, member2, …  the members of a stack, each a folder like this one; there are no weights beside them

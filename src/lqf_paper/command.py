@@ -12,9 +12,11 @@ import torch
 from lqf.errors import Incomplete, LQFError, MissingDependency
 from lqf.utils.progress import SILENT, Progress
 from lqf_paper.experiments import EXPERIMENTS
+from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.report.results import PageInfo, write_results
 from lqf_paper.runner.cells import Store
 from lqf_paper.runner.claims import Claims
+from lqf_paper.runner.experiment import Results
 from lqf_paper.runner.run import Run, open_tasks
 from lqf_paper.runner.scale import SCALES, Scale
 from lqf_paper.runner.shown_command import shown_command
@@ -84,6 +86,7 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     experiments = {name: EXPERIMENTS[name] for name in order.names}
     run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress, order.methods)
     if order.finished:
+        run.earlier_too = True
         use_finished(run, workspace)
     else:
         try:
@@ -138,6 +141,7 @@ def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[st
         run.progress.say(f"{name}: too few of its {len(results.wanted)} cells are there; nothing is written")
         return None
     summary = experiment.summarise(results)
+    summary = replace(summary, notes=(*summary.notes, *earlier_note(results)))
     info = PageInfo(
         name,
         experiment,
@@ -157,6 +161,19 @@ def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[st
         "summary": summary.values,
         "files": files,
     }
+
+
+def earlier_note(results: Results) -> list[str]:
+    """Which methods' cells are of before the linear methods' damping and precision changed."""
+    of = [d for d in results.every if d.earlier]
+    if not of:
+        return []
+    named = ((d.params.get("method"), d.cell.work) for d in of)
+    names = dict.fromkeys(METHODS[m].label if m in METHODS else work for m, work in named)
+    return [
+        f"{len(of)} of {len(results.every)} cells ({', '.join(names)}) were measured earlier: products in bfloat16 in "
+        "training and float32 in test, and K-FAC damped as A + tr A/(bC)·I."
+    ]
 
 
 def _failed(run: Run) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import HEAD
+from html_reader import assert_needs_nothing_else
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,24 @@ def test_compare_prints_the_difference_and_what_changed(lqf, run, other, photos)
     errors = [lqf("evaluate", m, photos / "train", "--json").json["error"] for m in (run, other)]
     assert result["difference"]["error"] == pytest.approx(errors[1] - errors[0])
     assert all(Path(c["path"]).is_file() for c in result["changed"])
+
+
+def test_a_page_shows_what_changed(lqf, run, other, photos):
+    words = ["compare", run, other, "--test", photos / "train", "--html", "page.html"]
+    called = lqf(*words)
+    assert called.code == 0, called.err
+    assert "With pictures: page.html" in called.out
+    html = Path("page.html").read_text()
+    pictures = [source for source in assert_needs_nothing_else(html) if source.startswith("data:image/jpeg")]
+    result = lqf(*words, "--overwrite", "--json").json
+    assert result["html"] == "page.html"
+    assert len(pictures) == len(result["changed"]) > 0
+    again = lqf(*words)
+    assert again.code == 2
+    assert "page.html" in again.err
+    wrong = lqf(*words[:-1], "page.png")
+    assert wrong.code == 2
+    assert not Path("page.png").exists()
 
 
 def test_nothing_changed_leaves_a_table_without_rows(lqf, run, photos):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import small_network
 from cli.conftest import paint
 from forked import QUICK
 from lqf.cli import main
@@ -46,7 +47,15 @@ def _quick(one_thread: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _small_network() -> Iterator[None]:
+    """`--backbone small` is known."""
+    small_network.register()
+    yield
+    small_network.forget()
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory, _small_network: None) -> Path:
     """A folder with `train`, `more`, `test`, and `run`, a model of `train` with weight decay 10."""
     folder = tmp_path_factory.mktemp("world")
     for name, per_class, seed in (("train", 5, 0), ("more", 1, 2), ("test", 2, 1)):

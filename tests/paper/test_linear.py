@@ -15,8 +15,12 @@ from closeness import relative
 from dense import jacobian, ridge_regression
 from fits import CPU, SMALL, convnet, data, network, opened, pictures
 from lqf.backbones import Backbone, load_backbone
+from lqf.curvature.damping import Damping
 from lqf.errors import LQFError
 from lqf.linear.model import with_one
+from lqf.solvers import SGD
+from lqf.training.random_views import RandomViews
+from lqf.utils.progress import SILENT
 from lqf_paper.methods.linear import Linear
 from lqf_paper.methods.models import Trained, error
 
@@ -175,8 +179,77 @@ def test_weight_two_counts_like_a_sample_given_twice(options: dict[str, Any]) ->
 def test_wrong_choices_are_refused() -> None:
     with pytest.raises(LQFError, match="loss is 'hinge'; choose cross_entropy, mse"):
         Linear(loss="hinge")  # type: ignore[arg-type]
+    with pytest.raises(LQFError, match="damping is 'some'; give a number, or \"auto\""):
+        Linear(damping="some")
+    with pytest.raises(LQFError, match="learning_rate is 'fast'"):
+        Linear(learning_rate="fast")
     with pytest.raises(LQFError, match="zero head"):
         Linear(head="zero")
+
+
+@pytest.mark.parametrize("kind", ["factored", "trace", "none"])
+def test_its_steps_are_those_of_the_librarys_solver(kind: Any) -> None:
+    """Full batches: one implementation of steps and damping, δ alike."""
+    how = Linear(**WHOLE | {"kfac": True, "damping": 0.5, "damping_kind": kind, "epochs": 15, "learning_rate": 0.02})
+    images = opened(*data(N), SMALL)
+    training = how.posed(net(), images, SMALL, device=CPU)
+    damped = Damping(0.5, kind, N).of(training.curvature(SILENT), training.problem)
+    solver = SGD(learning_rate=0.02, epochs=15, batch_size=N, seed=7)
+    expected = solver.solve(training.problem, damped).delta
+    torch.testing.assert_close(how.fit(net(), images, SMALL, device=CPU).delta, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16"])
+@pytest.mark.parametrize("options", [{}, {"scope": "fc", "head": "zero"}], ids=str)
+def test_outputs_in_test_are_those_of_training(precision: Any, options: dict[str, Any]) -> None:
+    """At the δ that a run ends with, the loss of one more step at rate zero is that of the outputs."""
+    images = opened(*pictures(12), SMALL)
+    how = Linear(epochs=3, batch_size=12, augment="none", learning_rate=1e-3, precision=precision, **options)
+    backbone = load_backbone(convnet().float())
+    model = how.fit(backbone, images, SMALL, device=CPU)
+    training = how.posed(backbone, images, SMALL, device=CPU)
+    rows, given = next(iter(training._batches(RandomViews(images, SMALL, "none", CPU))))
+    labels = training.labels[rows]
+    loss = training._gradient(training._quick(), training._input(given), labels, torch.ones(12), model.delta)[0]
+    outputs = model.outputs(images)[rows]
+    expected = 0.5 * (outputs - 15 * F.one_hot(labels, C)).square().sum(1).mean()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    if precision == "bf16":
+        wide = replace(model, precision="float32").outputs(images)
+        assert relative(outputs, wide[rows]) > 1e-4
+
+
+def test_a_rate_or_a_damping_of_its_own_keeps_the_loss_falling() -> None:
+    images, backbone = opened(*pictures(30), SMALL), load_backbone(convnet().float())
+    for options in (
+        {"learning_rate": "stable", "damping": 0.1},
+        {"learning_rate": 0.1, "damping": "auto"},
+        {"learning_rate": "stable", "kfac": False},
+    ):
+        how = Linear(**{"kfac": True, "epochs": 8, "batch_size": 6, "weight_decay": 1e-4, **options})
+        model = how.fit(backbone, images, SMALL, device=CPU)
+        assert model.losses[-1] < 0.3 * model.losses[0]
+        if how.kfac:
+            assert 0 < model.report["preconditioned"]["by_count"] <= 1
+            assert model.report["damping"] == (
+                0.1 if options["damping"] == 0.1 else pytest.approx(model.report["damping"])
+            )
+        assert ("learning_rate" in model.report) == (options["learning_rate"] == "stable")
+
+
+def test_a_run_ends_when_its_images_are_learned() -> None:
+    images, backbone = opened(*pictures(30), SMALL), load_backbone(convnet().float())
+    how = Linear(
+        epochs=60, batch_size=6, learning_rate=0.1, damping="auto", kfac=True, schedule="constant", stop_below=0.005
+    )
+    model = how.fit(backbone, images, SMALL, device=CPU)
+    assert 5 <= len(model.losses) < 60
+
+
+def test_the_scale_of_a_random_head() -> None:
+    one = trained(epochs=1, learning_rate=1e-12).model.heads
+    two = trained(epochs=1, learning_rate=1e-12, head_std=0.01).model.heads
+    torch.testing.assert_close(two, one * 0.01 * (one.shape[-1] - 1) ** 0.5)
 
 
 @pytest.mark.gpu

@@ -24,9 +24,13 @@ from lqf_paper.runner.scale import SCALES, Scale
 from lqf_paper.runner.workspace import Task
 
 SMALL = Preprocess(size=12)
-LEAKY = {"lqf", "b-lqf", "lqf-adam", "lqf-fc-adam", "lqf-no-mse", "lqf-no-kfac", "lqf-probe"}
-CROSS_ENTROPY = {"gaf", "fc", "gaf-adam", "lqf-no-mse"}
-KFAC = {"lqf", "b-lqf", "lqf-no-mse", "lqf-no-leaky", "lqf-probe"}
+VARIANTS = {"lqf-trace", "lqf-decay", "lqf-small-head", "lqf-bf16", "lqf-central", "lqf-fc-sgd"}
+LEAKY = {"lqf", "b-lqf", "lqf-adam", "lqf-fc-adam", "lqf-no-mse", "lqf-no-kfac", "lqf-probe"} | VARIANTS
+CROSS_ENTROPY = {"gaf", "gaf-probe", "fc", "fc-decay", "gaf-adam", "lqf-no-mse"}
+KFAC = {"lqf", "b-lqf", "lqf-no-mse", "lqf-no-leaky", "lqf-probe"} | VARIANTS
+HEADS = {"lqf-probe": "probe", "gaf-probe": "probe"} | dict.fromkeys(
+    ("fc", "fc-decay", "lqf-fc-adam", "lqf-fc-sgd"), "zero"
+)
 LINEAR = sorted(set(METHODS) - set(EXACT) - {"nlft", "nlft-mse", "b-nlft"})
 
 
@@ -47,7 +51,11 @@ def test_linear_methods_are_what_their_name_says(method: str, task: Task, monkey
     assert how.optimiser == ("adam" if method.endswith("adam") else "sgd")
     assert how.beta1 == (0.5 if method == "gaf-adam" else 0.9)
     assert how.scope == ("fc" if "fc" in method else "all")
-    assert how.head == {"lqf-probe": "probe", "fc": "zero", "lqf-fc-adam": "zero"}.get(method, "random")
+    assert how.head == HEADS.get(method, "random")
+    assert how.head_std == (0.01 if method == "lqf-small-head" else None)
+    assert how.augment == ("none" if method == "lqf-central" else "crop")
+    assert how.precision == ("bf16" if method == "lqf-bf16" else "tf32")
+    assert how.damping_kind == ("trace" if method == "lqf-trace" else "factored")
     assert any(isinstance(m, BilinearPool) for m in body.modules()) == (method == "b-lqf")
     assert (how.batch_size, how.momentum, how.schedule) == (28, 0.9, "cosine")
 
@@ -143,9 +151,10 @@ def test_a_cell_of_every_method(method: str, task: Task) -> None:
     before = {n: t.clone() for n, t in task.workspace.network(leaky=True).body.state_dict().items()}
     result = fit(task, **params(method, tiny, len(task.train), settings, shots=4))
     assert result["n"] == 12
-    assert 0 <= result["test_error"] <= 1
-    assert not result["diverged"]
-    assert (result["test_error_mirrored"] is None) == (method in OURS)  # they have views of their own
+    shown = result.get("lost", result)  # two epochs may end above the loss of zero output
+    assert 0 <= shown["test_error"] <= 1
+    assert result["diverged"] == ("lost" in result)
+    assert (shown["test_error_mirrored"] is None) == (method in OURS)  # they have views of their own
     assert len(result["losses"]) == (0 if method in EXACT else 2)
     after = task.workspace.network(leaky=True).body.state_dict()  # the network is shared by all cells
     assert all(torch.equal(t, after[n]) for n, t in before.items())
@@ -159,14 +168,16 @@ def test_grids_name_settings_that_exist() -> None:
             assert len({str(s) for s in tried}) == len(tried) > 0
             if name not in EXACT:
                 for settings in tried:
-                    FineTuning(**settings)
-                    if not name.startswith("nlft"):
+                    if "nlft" in name or name in ("online", "eigenvalues", "robustness"):
+                        FineTuning(**settings)
+                    else:
                         Linear(**settings)
 
 
 def test_the_short_grid_has_one_way_to_cut_images_for_all_methods_by_mini_batches() -> None:
     strongest = [n for n in GRIDS if n.endswith("-resized")]
     searched = [n for n in GRIDS if n not in EXACT and n not in (*strongest, "online", "eigenvalues")]
+    searched.remove("lqf-central")
     assert {s["augment"] for n in searched for s in grid(n, "short")} == {"crop"}
     assert {n.removesuffix("-resized") for n in strongest} == {
         "nlft",

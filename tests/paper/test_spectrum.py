@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from torch.func import functional_call, hessian
 
 from dense import normal_equations
 from lqf.curvature import precondition
+from lqf.curvature.damping import Damping
 from lqf.errors import LQFError
 from lqf.linear.ridge import Ridge
-from lqf_paper.methods.linear_training import damped
 from lqf_paper.studies.spectrum import (
     Loss,
     Spectrum,
@@ -68,18 +69,14 @@ def test_with_one_ridge_strength_rows_tell_the_spectrum_of_the_linear_quadratic_
         row_curvature(problem(name, n=9, ridge=Ridge(0.7, 0.4)))
 
 
+@pytest.mark.parametrize("kind", ["none", "trace", "factored"])
 @pytest.mark.parametrize("name", ["mlp", "convnet"])
-def test_preconditioned_eigenvalues_are_those_of_the_inverse_times_the_hessian(name: str) -> None:
+def test_preconditioned_eigenvalues_are_those_of_the_inverse_times_the_hessian(name: str, kind: Any) -> None:
     p = problem(name, n=9, ridge=Ridge(0.7, 0.4))
-    kfac = precondition(p, features(p), draws=None)
-    inverse = matrix(lambda v: kfac.solve(v, p), p.zero())
+    damped = Damping(0.5, kind, 5).of(precondition(p, features(p), draws=None), p)
+    inverse = matrix(damped.solve, p.zero())
     expected = torch.linalg.eigvals(inverse @ normal_equations(p)[0]).real.sort(descending=True).values[:8]
-    found = largest(preconditioned_curvature(p, kfac), p.zero(), 8, tol=1e-12)
-    assert found.values == pytest.approx(expected.tolist(), rel=1e-7)
-    more = damped(p, kfac, 0.1)
-    inverse = matrix(lambda v: kfac.solve(v, more), p.zero())
-    expected = torch.linalg.eigvals(inverse @ normal_equations(p)[0]).real.sort(descending=True).values[:8]
-    found = largest(preconditioned_curvature(p, kfac, more), p.zero(), 8, tol=1e-12)
+    found = largest(preconditioned_curvature(p, damped), p.zero(), 8, tol=1e-12)
     assert found.values == pytest.approx(expected.tolist(), rel=1e-7)
 
 

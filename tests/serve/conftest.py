@@ -54,10 +54,12 @@ def client_of() -> Callable[..., Any]:
     """A client of a session's page, which has its token unless ``token`` is another one."""
     testclient = pytest.importorskip("starlette.testclient")
 
-    def make(session: Session, token: str | None = None, **guard: Any) -> Any:
+    def make(session: Session, token: str | None = None, ahead: Any = None, **guard: Any) -> Any:
         guarded = Guard(PORT, **guard)
         headers = {TOKEN_HEADER: guarded.token if token is None else token}
-        return testclient.TestClient(application(session, guarded), f"http://127.0.0.1:{PORT}", headers=headers)
+        return testclient.TestClient(
+            application(session, guarded, ahead=ahead), f"http://127.0.0.1:{PORT}", headers=headers
+        )
 
     return make
 

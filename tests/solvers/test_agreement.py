@@ -10,6 +10,7 @@ from cases import every_network
 from closeness import relative
 from dense import optimum
 from lqf.curvature import precondition
+from lqf.curvature.damping import Damping
 from lqf.fast import FastLinearization
 from lqf.kernels.tangent import exact_kernels
 from lqf.linear.head_products import COLUMNS
@@ -143,7 +144,7 @@ def test_a_start_whose_residual_is_a_fast_product_reaches_the_same_optimum_and_m
 
 def test_sgd_with_kfac_and_adam_approach_the_optimum() -> None:
     p = problem("mlp", ridge=Ridge(5.0, 5.0))
-    pre = precondition(p, features(p), draws=None)
+    pre = Damping(0.0, "none", 5).of(precondition(p, features(p), draws=None), p)
     start, best = p.value(p.zero()), p.value(optimum(p))
     for solver, preconditioner in (
         (SGD(epochs=60, batch_size=5), pre),
@@ -156,7 +157,7 @@ def test_sgd_with_kfac_and_adam_approach_the_optimum() -> None:
 
 def test_sgd_resumes_exactly() -> None:
     p = problem("mlp")
-    pre = precondition(p, features(p), draws=None)
+    pre = Damping(1.0, "factored", 28).of(precondition(p, features(p), draws=None), p)
     kept = {}
     whole = SGD(epochs=6).solve(p, pre, checkpoint=lambda s, k: kept.update({k: {n: t.clone() for n, t in s.items()}}))
     resumed = SGD(epochs=6).solve(p, pre, kept[3], epoch=3)

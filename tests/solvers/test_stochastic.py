@@ -13,7 +13,8 @@ from closeness import relative
 from dense import optimum
 from fits import convnet, opened, outline, pictures
 from lqf.backbones import load_backbone
-from lqf.curvature import Preconditioner, precondition
+from lqf.curvature import precondition
+from lqf.curvature.damping import DampedCurvature, Damping
 from lqf.data import Preprocess
 from lqf.errors import LQFError
 from lqf.linear.inputs import Inputs
@@ -50,7 +51,7 @@ class Newton:
 
     h: Tensor
 
-    def solve(self, v: Tensor, problem: QuadraticProblem) -> Tensor:
+    def solve(self, v: Tensor) -> Tensor:
         """H⁻¹v."""
         return torch.linalg.solve(self.h, v)
 
@@ -109,8 +110,7 @@ def test_every_epoch_visits_every_row_once_in_its_own_order(monkeypatch: pytest.
 
 def test_with_the_exact_curvature_sgd_reaches_the_optimum() -> None:
     p = problem("mlp", ridge=Ridge(5.0, 5.0))
-    pre: Any = Newton(hessian(p))
-    solution = SGD(epochs=150, batch_size=14).solve(p, pre)
+    solution = SGD(epochs=150, batch_size=14).solve(p, Newton(hessian(p)))
     assert relative(solution.delta, optimum(p)) < 1e-3
     assert solution.certificate.converged
     assert solution.certificate.relative_residual == certify(p, solution.delta, tol=1).relative_residual
@@ -124,8 +124,8 @@ def test_stopping_early_is_flagged() -> None:
     assert [step.passes for step in solution.history] == [1]
 
 
-def kfac(p: QuadraticProblem) -> Preconditioner:
-    return precondition(p, features(p), draws=None)
+def kfac(p: QuadraticProblem) -> DampedCurvature:
+    return Damping(1.0, "factored", 5).of(precondition(p, features(p), draws=None), p)
 
 
 def test_divergence_is_an_error_with_what_to_do() -> None:
@@ -142,7 +142,7 @@ def test_adam_does_not_depend_on_the_scale_of_the_gradient() -> None:
 
 
 def test_adams_update_is_torchs() -> None:
-    solver, state = Adam(), Adam().start(problem())
+    solver, state = Adam(), Adam().start(problem().zero())
     w = torch.zeros_like(state["delta"], requires_grad=True)
     theirs = torch.optim.Adam([w], lr=0.3, eps=0)
     for step in range(1, 6):

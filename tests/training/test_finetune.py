@@ -15,8 +15,9 @@ from lqf.backbones import load_backbone
 from lqf.data import Preprocess
 from lqf.data.crops import Windows, cut, random_crops, resize
 from lqf.errors import LQFError
-from lqf.training.finetune import FineTuning, rate
+from lqf.training.finetune import FineTuning
 from lqf.training.random_views import RandomViews
+from lqf.utils.schedule import rate
 
 
 @pytest.mark.parametrize("options", [{}, {"loss": "mse", "alpha": 1.0}, {"bn": "eval"}, {"schedule": "steps"}], ids=str)

@@ -17,11 +17,12 @@ from lqf.backbones import load_backbone
 from lqf.fast.fused import FusedLinearization
 from lqf.fast.replay import Bound, Replayed
 from lqf.training import finetune as nlft
-from lqf.training.finetune import FineTuning, rate, seeded
+from lqf.training.finetune import FineTuning, seeded
 from lqf.training.network import Network
 from lqf.training.random_views import RandomViews
 from lqf.training.step import sgd_step
 from lqf.training.stream import stream
+from lqf.utils.schedule import rate
 from lqf_paper.methods import linear
 from lqf_paper.methods import linear_training as training
 from lqf_paper.methods.linear import Linear

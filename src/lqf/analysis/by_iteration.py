@@ -22,9 +22,11 @@ from lqf.analysis import seconds
 from lqf.analysis.by_kernel import own_outputs
 from lqf.analysis.counterfactual import Change
 from lqf.analysis.dual import Dual
-from lqf.analysis.leverages import PROBES, Leverages, sketched_information, strength_by_folds
+from lqf.analysis.known_leverages import KnownLeverages, shown
+from lqf.analysis.leverages import PROBES, Leverages, sketched_information
 from lqf.analysis.method import FIXED_POINT
 from lqf.analysis.queries import Queries
+from lqf.analysis.quick_worth import QuickWorth
 from lqf.analysis.refit import Refit, residuals_of
 from lqf.analysis.responses import Responses
 from lqf.analysis.scores import Begun, Response, Scores
@@ -37,12 +39,9 @@ from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.refits import refit_folds
 from lqf.kernels.own import own_head, own_kernel
-from lqf.kernels.ridge import KernelRidge
-from lqf.kernels.tangent import Kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
 from lqf.linear.problem import rows_of
-from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
@@ -51,7 +50,7 @@ from lqf.utils.exactness import Answer, Level
 
 TOL = {torch.float32: 1e-5, torch.float64: 1e-7}
 """Relative residual of every solve here: differences of two solutions are asked for, not the solutions."""
-QUICK = "by the head's kernel and one step along EK-FAC; on flowers its correlation with exact answers was 0.99"
+QUICK = "by the head's kernel and one step along EK-FAC"
 SKETCH_TOL = 1e-2
 """Of solves for random sums of many outputs, whose own randomness is a quarter of every value."""
 
@@ -131,13 +130,28 @@ class ByIteration:
 
     def effects_on_sums(self, queries: Queries, weights: Tensor, units: Units, *, quick: bool = False) -> Answer:
         """(U, Q) likewise: one solve for every image, by which all go on together; ``quick``: its first step."""
-        response, n = self._scored(queries, weights, quick), len(units.ids)
-        by_sample = -(response.p.view(len(queries), n, -1) * self._left_out(units).view(n, -1)).sum(-1).T  # (N, Q)
-        value = units.add_up(by_sample).cpu()
+        begun, measured = self._scored(queries, weights, quick)
+        estimate = self._on_units(begun.response(quick=True), units)
         if quick:
-            return Answer(value, "estimated", f"{FIXED_POINT}; {QUICK}")
+            return Answer(estimate, "estimated", f"{FIXED_POINT}; {QUICK}; {self.quick_worth.note}")
+        response = begun.response(quick=False)
+        value = self._on_units(response, units)
+        if measured:
+            self.quick_worth.add(estimate, value)
         level = SCORES.level(response.gap) if self._leverages.exact else "estimated"
         return Answer(value, level, f"{FIXED_POINT}; {SCORES.note(response.gap)}; {self._leverages.note}")
+
+    @cached_property
+    def quick_worth(self) -> QuickWorth:
+        """What quick answers of this model have been worth so far."""
+        context = self.problem.context
+        return QuickWorth.known(self.model, context.progress.say, writes=context.world.rank == 0)
+
+    def _on_units(self, response: Response, units: Units) -> Tensor:
+        """(U, Q) −P_S e_S^loo."""
+        n = len(units.ids)
+        by_sample = -(response.p.view(len(response.p), n, -1) * self._left_out(units).view(n, -1)).sum(-1).T  # (N, Q)
+        return units.add_up(by_sample).cpu()
 
     def seconds(self, images: int, *, quick: bool) -> float:
         """Of as many passes as may be made for every image, and of curvature that is not known."""
@@ -310,43 +324,21 @@ class ByIteration:
                 stage.advance(1)
         return out
 
+    @cached_property
+    def _known_leverages(self) -> KnownLeverages:
+        return KnownLeverages(self.model, self.problem, lambda: self._residuals, lambda: self._rough)
+
+    @property
+    def _leverages(self) -> Leverages:
+        return self._known_leverages.best
+
+    @property
+    def _averaged(self) -> Leverages:
+        return self._known_leverages.averaged
+
     def _estimated(self, units: Units) -> Tensor:
         """(n, C) e^loo of all rows by leverages of the averaged kernel (exact where there is one output)."""
         return self._leverages.left_out(self._e, units)
-
-    @cached_property
-    def _leverages(self) -> Leverages:
-        """By the averaged kernel, if the fit knew it; where refits can tell its strength the head's own will do."""
-        folds, head = self._folds_known, self.problem.head.ridge
-        if self.problem.remembered.averaged is not None or folds is None:
-            return self._averaged
-        seed, strength = self.problem.context.settings.seed, self._strength(head, folds)
-        return Leverages(lambda: self._rough, self.problem.quadratic, head, seed, strength)
-
-    @cached_property
-    def _averaged(self) -> Leverages:
-        """By the averaged kernel, which passes over the data make where the fit did not keep it."""
-        problem, folds = self.problem, self._folds_known
-        ridge = problem.remembered.averaged or self._kernels.factorise(problem.ridge)
-        known = folds is not None and problem.model.n_outputs > 1
-        strength = self._strength(ridge, folds) if known and folds is not None else None
-        return Leverages(lambda: self._rough, problem.quadratic, ridge, problem.context.settings.seed, strength)
-
-    @property
-    def _folds_known(self) -> LeaveOneOut | None:
-        """What refits without each fold (or some) have found around this linearisation point; None: there were none."""
-        loo, settings = self.model.loo, self.problem.context.settings
-        by_refits = settings.loo in ("auto", "folds") and "moved" not in self.model.backbone.spec
-        return loo if by_refits and loo is not None and bool(loo.known.any()) else None
-
-    def _strength(self, ridge: KernelRidge, loo: LeaveOneOut) -> float:
-        known, data = loo.known, self.problem.data
-        outputs, targets = loo.outputs.double()[known], self.problem.quadratic.targets.double()
-
-        def gap(e: Tensor) -> Tensor:
-            return (self._shown(targets.to(e) - e)[known] - outputs).square().sum()
-
-        return strength_by_folds(ridge, self._residuals, data.folds, gap, self.problem.ridge.head)
 
     @cached_property
     def _rough(self) -> Responses:
@@ -359,28 +351,20 @@ class ByIteration:
 
     def _shown(self, rows: Tensor) -> Tensor:
         """Outputs of training rows (n, C) as those of a prediction (N, C), on the CPU."""
-        return average_views(rows, self.problem.data.n_views, self.model.preprocess.n_views).cpu()
+        return shown(self.model, self.problem, rows)
 
-    @property
-    def _kernels(self) -> Kernels:
-        """Averaged over the outputs."""
-        n, free = len(self.problem.quadratic.targets), available_bytes(self.problem.context.device)
-        if 5 * 8 * n * n > free:
-            raise LQFError(
-                f"leverages of all {n} rows need {40 * n * n / 2**30:.1f} GB and {free / 2**30:.1f} GB are free; "
-                "name the training samples that you ask about"
-            )
-        return self.problem.averaged
-
-    def _scored(self, queries: Queries, weights: Tensor, quick: bool) -> Response:
-        """P of one sum of outputs of every image, as far as it is wanted; what is known already is gone on from."""
+    def _scored(self, queries: Queries, weights: Tensor, quick: bool) -> tuple[Begun, bool]:
+        """P of one sum of outputs of every image, as far as it is wanted, and whether it goes further now than it was
+        known.
+        """
         begun = self._begun.get(queries)
         if begun is None or not torch.equal(begun.weights, weights):
             begun = Begun.of(self.scores, self._asked(queries), weights, self.responses.at_once)
-        if not quick:
+        further = not quick and begun.done is None
+        if further:
             begun = begun.finished(self.scores, SCORES.tol, SCORES.passes(self.model))
         self._begun[queries] = begun
-        return begun.response(quick=quick)
+        return begun, further
 
     # --- images -------------------------------------------------------------------------------------------------------
 

@@ -78,8 +78,9 @@ class Refit:
 
 def residuals_of(problem: QuadraticProblem, solution: Solution, rows: Tensor) -> Tensor:
     """e = t − f of some training rows, each through its own head, (k, C) in float64."""
-    out = []
-    for some in rows.split(problem.inputs.batch_size):
+    every = torch.zeros_like(problem.targets, dtype=torch.float64)
+    mine = problem.inputs.among_own(rows)
+    for some in mine.split(problem.inputs.batch_size) if len(mine) else ():
         z, jd = problem.model.jvp(problem.inputs.fetch(some), solution.delta, problem.fold[some])
-        out.append((problem.targets[some] - problem.model.base(z, problem.fold[some]) - jd).double())
-    return torch.cat(out)
+        every[some] = (problem.targets[some] - problem.model.base(z, problem.fold[some]) - jd).double()
+    return problem.inputs.world.all_reduce_(every[rows])

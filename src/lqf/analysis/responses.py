@@ -73,7 +73,8 @@ class Responses:
         Their inner products take half as much again, and passes that are recorded now take the most.
         """
         one = 8 * self.problem.model.body.size * self.problem.targets.element_size()
-        return max(1, min(MOST_AT_ONCE, available_bytes(self.problem.targets.device) // (8 * max(one, 1))))
+        here = max(1, min(MOST_AT_ONCE, available_bytes(self.problem.targets.device) // (8 * max(one, 1))))
+        return int(min(self.problem.inputs.world.all_gather(here)))
 
     def of(self, asked: EncodedInputs, u: Tensor) -> tuple[Tensor, float]:
         """P (k, n, C), float64, of the sums of outputs with weights u (k, rows, C); and the worst relative residual."""
@@ -147,6 +148,7 @@ class Responses:
                 size,
                 tol=self.tol,
                 max_passes=self.max_products,
+                agree=problem.inputs.world.agree,
                 progress=self.progress,
             )
             moved = in_range(problem, lambda: problem.body_jvp(reached.x), tf32=False).double()

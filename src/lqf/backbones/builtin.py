@@ -93,7 +93,7 @@ BUILTIN = {
         resnet50.resnet50,
         resnet50.names,
         resnet50.FEATURES,
-        "the original ResNet-50 (stride on the 1×1), ImageNet, 23.5 M weights; the paper's",
+        "the original ResNet-50 (stride on the 1×1), ImageNet, 23.5 M weights; torchvision:resnet50 has it on the 3×3",
         refused=dict.fromkeys(
             resnet50.STRIDE_ON_3X3,
             "it is torchvision's ResNet-50, with the stride on the 3×3 convolution: "

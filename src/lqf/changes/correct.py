@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lqf.changes.followed import Followed
 from lqf.data import Images
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.linear import head_products
@@ -59,11 +60,11 @@ def corrected(problem: TrainingProblem, before: Before) -> Solution:
     curvature, schur = problem.curvature, problem.schur()
     precondition = body_preconditioner(curvature, quadratic)
     b_norm = schur.unit()
-    first = None if before.gradient is None or curvature is None else precondition(before.gradient[None])[0]
-    x, r = _began(schur, before, first)
-    known = first is not None or before.ratio is not None
+    p = None if before.gradient is None or curvature is None else precondition(before.gradient[None])[0]
+    x, r = _began(schur, before, p)
+    known, followed = p is not None or before.ratio is not None, Followed(schur, x)
     reached = conjugate_gradients(
-        schur,
+        followed,
         precondition,
         x[None],
         r[None],
@@ -75,8 +76,10 @@ def corrected(problem: TrainingProblem, before: Before) -> Solution:
         max_passes=settings.max_passes,
         passes=1,
         certify=False,
+        keep=followed.keep,
         progress=problem.context.progress,
     )
+    schur.know(reached.x[0], followed.left)
     delta, head_gap, e = schur.complete(reached.x[0])
     relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
     gap, ratio = (None if t is None else float(t[0]) for t in (reached.energy, reached.ratio))
@@ -84,14 +87,14 @@ def corrected(problem: TrainingProblem, before: Before) -> Solution:
     return Solution(delta, quadratic.ridge, "pcg", "solved", proof, reached.history, e, ratio, reached.r[0])
 
 
-def _began(schur: SchurComplement, before: Before, first: Tensor | None) -> tuple[Tensor, Tensor]:
+def _began(schur: SchurComplement, before: Before, p: Tensor | None) -> tuple[Tensor, Tensor]:
     """A point and its residual, measured by one product, or by a pass backward where no step is made."""
     x, left = before.body, before.left
     if left is None:
-        x = x if first is None else x + first / COHERENCE
+        x = x if p is None else x + p / COHERENCE
         return x, schur.residual(x)
-    if first is not None:
-        x, left = schur.best_step(x, left, first)
+    if p is not None:
+        x, left = schur.best_step(x, left, p)
     return x, schur.residual_of(x, left)
 
 

@@ -98,6 +98,8 @@ COMMANDS: dict[str, Command] = {
 }
 GROUP = "lqf.commands"
 """Entry points of this group bring further commands: a name, and a module that is a `Command`."""
+SHARED = ("fit", "explain")
+"""Commands that `torchrun` can start in many processes, which share the work."""
 EXTRAS = {"paper": "pip install 'lqf-torch[paper]'"}
 """Commands of packages that may be missing, and what to type to have them."""
 
@@ -153,8 +155,9 @@ def _main(argv: Sequence[str] | None, more: Mapping[str, Command] | None) -> int
     if args.command is None:
         parser.print_help(sys.stderr)
         return _fail("name a command", 2, as_json)
-    if launched()[1] > 1 and args.command != "fit":
-        return _fail(f"`lqf {args.command}` runs in one process; only `lqf fit` can be started by torchrun", 2, as_json)
+    if launched()[1] > 1 and args.command not in SHARED:
+        able = " and ".join(f"`lqf {name}`" for name in SHARED)
+        return _fail(f"`lqf {args.command}` runs in one process; only {able} can be started by torchrun", 2, as_json)
     args.words, args.own_process, args.parser = words, argv is None, parser
     share_cores()
     return _run(commands[args.command], args, as_json)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.runtime.distributed import joined
 from lqf.utils.progress import Progress
 from lqf.utils.text import columns, counted, percent, precise, shortened, shortened_path, wrapped
 
@@ -51,18 +52,19 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         check_file(out, args.overwrite, SUFFIXES)
     samples = load_unlabelled(args.images)
     model = load_model(args)
-    queries = Queries.of(model.open(samples, strict=True, progress=progress))
-    explained = model.explain(
-        queries,
-        top=getattr(args, "top", 6),
-        without=getattr(args, "without", ()),
-        of=getattr(args, "of", None),
-        quick=_quick(args),
-        train=getattr(args, "train", None),
-        progress=progress,
-    )
-    if out is not None:
-        explained.save(out, overwrite=args.overwrite)
+    with joined(model.device) as world:
+        queries = Queries.of(model.open(samples, strict=True, progress=progress))
+        model.analyse(getattr(args, "train", None), progress=progress, world=world)
+        explained = model.explain(
+            queries,
+            top=getattr(args, "top", 6),
+            without=getattr(args, "without", ()),
+            of=getattr(args, "of", None),
+            quick=_quick(args),
+            progress=progress,
+        )
+        if out is not None and world.rank == 0:
+            explained.save(out, overwrite=args.overwrite)
     extra = {"run": args.run, "output": out, "seconds": time.perf_counter() - began}
     return {**explained.to_dict(), **extra}
 

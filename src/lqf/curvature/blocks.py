@@ -124,6 +124,12 @@ class Kronecker:
         full_g = self.u_g is None or self.u_g.shape[-1] == self.u_g.shape[-2]
         return not (full_g and self.u_a.shape[-1] == self.u_a.shape[-2])
 
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        groups, p, o = len(self.u_a), self.u_a.shape[1], self.d.shape[1] if self.u_g is None else self.u_g.shape[1]
+        return groups * p * o
+
     def to_basis(self, v: Tensor) -> Tensor:
         """U_Gᵀ V U_A for V (…, groups, o, p)."""
         return v @ self.u_a if self.u_g is None else self.u_g.mT @ v @ self.u_a

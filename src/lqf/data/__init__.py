@@ -18,7 +18,7 @@ from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
 from lqf.data.shards import gather_images, held, open_shard
 from lqf.data.unlabelled import load_unlabelled
-from lqf.data.unread import open_known
+from lqf.data.unread import open_known, open_known_shard
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -37,6 +37,7 @@ __all__ = [
     "normalize",
     "open_images",
     "open_known",
+    "open_known_shard",
     "open_shard",
     "rows_on",
     "select_images",

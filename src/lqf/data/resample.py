@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import PIL
 import torch
@@ -27,7 +28,7 @@ from torch import Tensor
 from lqf.data.crops import Windows
 from lqf.data.preprocess import Interpolation
 
-_ONE = 2**22
+ONE = 2**22
 """Weight one in fixed point."""
 _BYTES = 2**28
 """What the tensors of the crops that are resampled together may take."""
@@ -72,8 +73,8 @@ def resample_together(whole: Tensor, windows: Windows, s: int, interpolation: In
     return torch.where(turned[..., None], y.mT, y)
 
 
-def height_first(h: Tensor, w: Tensor, s: int) -> Tensor:
-    """Where Pillow resizes the height before the width, (B,)."""
+def height_first(h: Any, w: Any, s: int) -> Any:
+    """Where Pillow resizes the height before the width: of sides (B,), or of one picture in numbers."""
     return (h > s) & (h - s > 2 * (w - s)) & (_PILLOW >= 13)
 
 
@@ -104,12 +105,12 @@ def weights(start: Tensor, length: Tensor, steps: Tensor, s: int, side: int, int
 
 def to_whole(w: Tensor) -> Tensor:
     """2²² w, rounded half away from zero."""
-    return (w * _ONE + torch.where(w < 0, -0.5, 0.5)).trunc_()
+    return (w * ONE + torch.where(w < 0, -0.5, 0.5)).trunc_()
 
 
 def to_pixels(x: Tensor) -> Tensor:
     """Sums in fixed point to values of pixels, in place."""
-    return x.add_(_ONE // 2).div_(_ONE).floor_().clamp_(0, 255)
+    return x.add_(ONE // 2).div_(ONE).floor_().clamp_(0, 255)
 
 
 def _bilinear(x: Tensor) -> Tensor:

@@ -82,8 +82,7 @@ def open_shard(
     """`open_images` of this process's share; hashes and damaged images of all shares are known to all."""
     if world.size == 1:
         return open_images(samples, preprocess, strict=strict, progress=progress)
-    if len(samples) < world.size:
-        raise LQFError(f"{world.size} processes share {counted(len(samples), 'image')}; start fewer processes")
+    check_enough(samples, world)
     local = world.together(
         lambda: open_images(
             samples.select(np.array(world.share(len(samples)))),
@@ -101,6 +100,12 @@ def open_shard(
     start = sum(len(part["hashes"]) for part in parts[: world.rank])
     hashes = tuple(digest for part in parts for digest in part["hashes"])
     return Shard(kept, hashes, skipped, range(start, start + len(local)), local)
+
+
+def check_enough(samples: Samples, world: World) -> None:
+    """Refuse where a process would have no sample."""
+    if len(samples) < world.size:
+        raise LQFError(f"{world.size} processes share {counted(len(samples), 'image')}; start fewer processes")
 
 
 def gather_images(images: Images, chosen: Tensor, world: World, at_once: int = 512) -> Gathered:

@@ -18,8 +18,10 @@ from lqf.data.parts import preprocess_of
 from lqf.data.pixels import PixelImages, TensorImages
 from lqf.data.preprocess import Preprocess
 from lqf.data.samples import Index, Samples, positions
+from lqf.data.shards import Shard, check_enough
 from lqf.data.sources import TensorSource
 from lqf.errors import LQFError
+from lqf.runtime.distributed import World
 from lqf.runtime.memory import cores
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted, listed
@@ -82,6 +84,19 @@ def open_known(
     check_skipped(samples, tuple((samples.ids[i], why) for i, (_, why) in enumerate(found) if why), strict=True)
     _check(samples, [digest for digest, _ in found], hashes)
     return UnreadImages(samples, preprocess, tuple(hashes), (), cores(), None, Pixels(samples, preprocess, progress))
+
+
+def open_known_shard(
+    samples: Samples, preprocess: Preprocess, hashes: Sequence[str], world: World, *, progress: Progress = SILENT
+) -> Images:
+    """`open_known` of this process's share: each process checks its own images."""
+    if world.size == 1:
+        return open_known(samples, preprocess, hashes, progress=progress)
+    check_enough(samples, world)
+    own = world.share(len(samples))
+    part, known = samples.select(np.array(own)), hashes[own.start : own.stop]
+    local = world.together(lambda: open_known(part, preprocess, known, progress=progress))
+    return Shard(samples, tuple(hashes), (), own, local)
 
 
 def _check(samples: Samples, found: Sequence[str], expected: Sequence[str]) -> None:

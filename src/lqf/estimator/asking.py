@@ -14,7 +14,8 @@ from lqf.fitting import Context
 from lqf.fitting.training_data import open_training
 from lqf.reports.explanations import Explanations, explain
 from lqf.runtime.device import computing, resolve_device
-from lqf.utils.progress import Progress
+from lqf.runtime.distributed import ALONE, World
+from lqf.utils.progress import SILENT, Progress
 
 
 class Asking(Predictor):
@@ -28,6 +29,7 @@ class Asking(Predictor):
         *,
         method: str = "auto",
         progress: Progress | None = None,
+        world: World = ALONE,
     ) -> Analysis:
         """Open the training problem again, to ask what every sample does; it is kept for later questions.
 
@@ -38,13 +40,15 @@ class Asking(Predictor):
             method: "auto": as the model was fitted; "dense": exact, by the kernel of all (sample, output) pairs;
                 "pcg": by iterative solves; "kfac": the paper's approximation.
             progress: where to report, for this analysis and all its answers.
+            world: the processes that share the training samples, all of which call this, and then ask, with the same
+                arguments (`lqf.runtime.distributed.joined`); all get the same answers.
         """
-        fitted, progress = self._model(), self._shown(progress)
+        fitted, progress = self._model(), self._shown(progress if world.rank == 0 else SILENT)
         if train is not None and not isinstance(train, str | Path):  # models saved by earlier versions do not know
             fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
-        images = open_training(fitted, train, y, progress)
+        images = open_training(fitted, train, y, progress, world)
         settings = replace(fitted.settings, batch_size=self.batch_size)
-        context = Context(settings, resolve_device(self.device), progress=progress)
+        context = Context(settings, world.device or resolve_device(self.device), world, progress)
         self.analysis_ = Analysis.of(fitted, images, context, method)
         return self.analysis_
 

@@ -61,6 +61,7 @@ class Parameters:
         epochs: int = Settings.epochs,
         learning_rate: float | None = Settings.learning_rate,
         minibatch: int = Settings.minibatch,
+        damping: float | None = Settings.damping,
         draws: int | None = Settings.draws,
         keep_for_questions: str = Settings.keep_for_questions,
         batch_size: int | None = Settings.batch_size,
@@ -110,6 +111,7 @@ class Parameters:
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.minibatch = minibatch
+        self.damping = damping
         self.draws = draws
         self.keep_for_questions = keep_for_questions
         self.batch_size = batch_size

@@ -93,7 +93,7 @@ class ToFile(Predictor):
         samples, given = name_images([X] if isinstance(X, str | os.PathLike) else X)
         check_kind(samples.source, self.tensors)
         workers, device = cores() if jobs is None else _at_least_one(jobs), resolve_device(self.device)
-        network = _Network(model, self.device, self.batch_size or usual_rows(device), progress)
+        network = _Network(model, self.device, self.batch_size or usual_rows(device), len(samples), progress)
         options = {"top": top, "threshold": threshold, "batch size": network.rows, "device": device.type}
         about = {"model": identity(model), **options}
         unfinished = Unfinished(unfinished_path(out), about, network.ready.samples)
@@ -109,16 +109,16 @@ class ToFile(Predictor):
 class _Network:
     """Outputs of parts, in smaller batches from where the memory does not suffice."""
 
-    def __init__(self, model: Model, device: str, rows: int, progress: Progress):
+    def __init__(self, model: Model, device: str, rows: int, images: int, progress: Progress):
         self.model, self.device, self.rows, self.progress = model, resolve_device(device), rows, progress
-        self.ready = model.ready(self.device, rows)
+        self.images, self.ready = images, model.ready(self.device, rows, images)
 
     def outputs(self, images: Images) -> Tensor:
         return in_smaller_batches(lambda n: self._outputs(images, n), self.rows, self.progress.say, "predictions")
 
     def _outputs(self, images: Images, rows: int) -> Tensor:
         if rows != self.rows:
-            self.rows, self.ready = rows, self.model.ready(self.device, rows)
+            self.rows, self.ready = rows, self.model.ready(self.device, rows, self.images)
         return self.ready.outputs(images)
 
 

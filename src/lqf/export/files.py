@@ -182,7 +182,7 @@ def _input(module: ExportedModel, images: Images, i: int) -> Tensor:
 
 def _traced(module: ExportedModel) -> torch.export.ExportedProgram:
     """The graph, for any number of pictures of any size."""
-    batch = Dim("batch", min=1, max=1 << 16)
+    batch = Dim("batch", min=1, max=65_535)
     if module.tensors:
         example: tuple[Tensor, ...] = (torch.zeros(2, *module.shape, dtype=module.dtype),)
         shapes: list[dict[int, Any]] = [{0: batch}]

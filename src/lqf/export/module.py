@@ -18,7 +18,7 @@ from lqf.data.crops import Windows, windows_by_contents
 from lqf.data.resample import resample_together
 from lqf.evaluation.calibration import probabilities
 from lqf.export.resize import square
-from lqf.export.two_streams import TwoStreams
+from lqf.fast.two_streams import TwoStreams
 from lqf.fitting import FittedModel, Model, Stack
 from lqf.linear.linearize import linearized_body
 from lqf.linear.model import with_one

@@ -5,11 +5,13 @@ The weights are those of `lqf.data.resample`, written for one size that is known
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from lqf.data.preprocess import Preprocess
-from lqf.data.resample import FILTERS, height_first, to_pixels, to_whole
+from lqf.data.resample import FILTERS, ONE, height_first, to_whole
 
 FAR = 4
 """Times its short side is all that is seen of a very long picture."""
@@ -32,10 +34,33 @@ def square(pixels: Tensor, preprocess: Preprocess) -> Tensor:
         _weights(places - start, seen, goal, step, preprocess)
         for places, start, seen, goal, step in zip((down, across), starts, kept, goals, steps, strict=True)
     ]
-    x = pixels.double()
-    width_first = to_pixels(k[0] @ to_pixels(x @ k[1].mT))
-    other = to_pixels(to_pixels(k[0] @ x) @ k[1].mT)
-    return torch.where(height_first(kept[0] - goals[0] + side, kept[1] - goals[1] + side, side), other, width_first)
+    given = (pixels.double(), k[0].clone(), k[1].mT.contiguous())
+    sizes: list[Any] = list(pixels.shape[2:])
+    if all(isinstance(n, int) for n in sizes):  # and no symbols of a graph that is being written
+        return (_height_first if _turned(sizes[0], sizes[1], preprocess) else _width_first)(*given)
+    turned = height_first(kept[0] - goals[0] + side, kept[1] - goals[1] + side, side)
+    out: Tensor = torch.cond(turned, _height_first, _width_first, given)
+    return out
+
+
+def _turned(h: int, w: int, preprocess: Preprocess) -> bool:
+    """`height_first` of a size that is known while the graph is written."""
+    side, kept = preprocess.stored, [min(n, FAR * min(h, w)) if preprocess.keep_aspect else n for n in (h, w)]
+    goals = [max(side * n // min(kept), side) if preprocess.keep_aspect else side for n in kept]
+    return bool(height_first(kept[0] - goals[0] + side, kept[1] - goals[1] + side, side))
+
+
+def _height_first(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    return _pixels(_pixels(down @ x) @ across)
+
+
+def _width_first(x: Tensor, down: Tensor, across: Tensor) -> Tensor:
+    return _pixels(down @ _pixels(x @ across))
+
+
+def _pixels(x: Tensor) -> Tensor:
+    """`to_pixels`, in a branch of a graph, which must overwrite nothing."""
+    return torch.clamp(torch.floor((x + ONE // 2) / ONE), 0, 255)
 
 
 def _weights(places: Tensor, length: Tensor, goal: Tensor, steps: Tensor, preprocess: Preprocess) -> Tensor:

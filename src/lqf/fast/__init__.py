@@ -6,6 +6,7 @@ steps of mini-batch training, which are recorded as a whole. The rest are their 
 and `depthwise` have derivatives of their own (`quick_ops` puts some where a network calls those of PyTorch), computed
 on a GPU by `…_kernels` and `…_triton`, which `compile_ahead` compiles; `replay` records passes, `capture` compiles
 them, `kept` and `kept_batch` free them of what never changes, `keeping` does so for as many batches as fit.
+`directional` is for predictions, J·δ for one δ: on a CPU as the `two_streams` of a captured graph (`derivatives`).
 """
 
 from lqf.fast.linearization import FastLinearization

@@ -167,17 +167,17 @@ class FittedModel(Shown):
         """Pixels to inputs, for the training images."""
         return self.preprocess if self.trained_views is None else replace(self.preprocess, views=self.trained_views)
 
-    def ready(self, device: torch.device, batch_size: int) -> ReadyModel:
-        """For images that come in parts."""
-        return ReadyModel(self, device, batch_size)
+    def ready(self, device: torch.device, batch_size: int, images: int) -> ReadyModel:
+        """For so many images, which come in parts."""
+        return ReadyModel(self, device, batch_size, images)
 
     def outputs(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """f of every image, (N, C), on the CPU."""
-        return self.ready(device, batch_size).outputs(images, progress)
+        return self.ready(device, batch_size, len(images)).outputs(images, progress)
 
     def features(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """z of every image, (N, p), on the CPU: what the head sees, averaged over the image's views."""
-        ready = self.ready(device, batch_size)
+        ready = self.ready(device, batch_size, len(images))
         return average_views(
             sweep.features(ready.body, ready.inputs(images), progress=progress, collect=CPU), images.n_views
         )

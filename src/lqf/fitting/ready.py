@@ -10,10 +10,10 @@ from torch import Tensor
 
 from lqf.data import Images, with_views
 from lqf.errors import LQFError
-from lqf.fast import FastLinearization
+from lqf.fast.directional import Directional, directional
 from lqf.linear import sweep
 from lqf.linear.inputs import Inputs, average_views
-from lqf.linear.linearize import Linearization, linearized_body
+from lqf.linear.linearize import linearized_body
 from lqf.linear.model import with_one
 from lqf.utils.progress import SILENT, Progress
 
@@ -41,16 +41,24 @@ class Ready(Protocol):
 
 
 class ReadyModel:
-    """f(x) = c + V z̃(x) + W̄ J_z(x) δ_body, averaged over the image's views, on one device."""
+    """f(x) = c + V z̃(x) + W̄ J_z(x) δ_body, averaged over the image's views, on one device.
 
-    def __init__(self, model: FittedModel, device: torch.device, batch_size: int):
+    Args:
+        model: whose outputs are wanted.
+        device: where.
+        batch_size: rows at a time.
+        images: how many will come in all; their outputs do not depend on how they are cut into parts.
+    """
+
+    def __init__(self, model: FittedModel, device: torch.device, batch_size: int, images: int):
         self.model, self.device, self.batch_size = model, device, batch_size
+        self.rows = images * model.preprocess.n_views
         self.dtype = model.settings.torch_dtype
         body = model.backbone.body.to(device=device, dtype=self.dtype)
         self.prefix, self.body = linearized_body(body, model.stage)
         tensors = (model.head, model.point, model.delta)
         self.head, self.point, self.delta = (t.to(device=device, dtype=self.dtype) for t in tensors)
-        self._quick: Linearization | None = self.body if model.head_alone else None
+        self._along: Directional | None = None
 
     @property
     def samples(self) -> int:
@@ -59,23 +67,26 @@ class ReadyModel:
     def outputs(self, images: Images, progress: Progress = SILENT) -> Tensor:
         """f of every image, (N, C), on the CPU."""
         inputs = self.inputs(images)
-        if self._quick is None:
-            if self.body.size != len(self.delta):
-                raise LQFError(
-                    f"the model changes {len(self.delta):,} weights of its network, and there are {self.body.size:,} "
-                    f"from `{self.model.stage}` on; fit again"
-                )
-            self._quick = FastLinearization(self.body, self.dtype, inputs.example(), recorded=False)
-        body = self._quick
+        along = None if self.model.head_alone else self._passes(inputs)
 
         def apply(_: Tensor, x: Tensor) -> Tensor:
-            z, dz = (body.value(x), None) if self.model.head_alone else body.jvp(x, self.delta)
+            z, dz = (self.body.value(x), None) if along is None else along(x)
             f = self.model.constant + with_one(z) @ self.head.T
             return f if dz is None else f + dz @ self.point.T
 
         stage = ("predicting", len(inputs))
         rows = sweep.sweep(inputs.batches(), len(inputs), apply, progress=progress, stage=stage, collect=CPU)
         return average_views(rows, images.n_views)
+
+    def _passes(self, inputs: Inputs) -> Directional:
+        if self._along is None:
+            if self.body.size != len(self.delta):
+                raise LQFError(
+                    f"the model changes {len(self.delta):,} weights of its network, and there are {self.body.size:,} "
+                    f"from `{self.model.stage}` on; fit again"
+                )
+            self._along = directional(self.body, self.delta, inputs.example(), self.rows)
+        return self._along
 
     def inputs(self, images: Images) -> Inputs:
         """The images on their way to the network."""
@@ -92,9 +103,9 @@ class ReadyModel:
 class ReadyStack:
     """f = Σ w_k f_k over the members."""
 
-    def __init__(self, stack: Stack, device: torch.device, batch_size: int):
+    def __init__(self, stack: Stack, device: torch.device, batch_size: int, images: int):
         self.weights = stack.weights
-        self.members = [ReadyModel(m, device, batch_size) for m in stack.members]
+        self.members = [ReadyModel(m, device, batch_size, images) for m in stack.members]
 
     @property
     def samples(self) -> int:

@@ -95,10 +95,12 @@ def _check_point(model: FittedModel, problem: TrainingProblem, tol: float = 1e-3
 
 
 def _check_network(problem: TrainingProblem, tol: float = 1e-3) -> None:
-    """Features that were computed before are those of this network: by a few rows."""
-    encoder = problem.head_fit.encoder
-    made = sweep.features(encoder.reader, encoder.inputs.take(torch.arange(1)))
-    _check_same("features of the training images", problem.features[: len(made)], made, tol)
+    """Features that were computed before are those of this network: by the first sample of every process."""
+    encoder, inputs = problem.head_fit.encoder, problem.head_fit.encoder.inputs
+    first = torch.tensor(inputs.world.all_gather(inputs.images.own.start))
+    made = sweep.features(encoder.reader, inputs.take(first))
+    rows = (first[:, None] * inputs.n_views + torch.arange(inputs.n_views)).flatten()
+    _check_same("features of the training images", problem.features[rows.to(problem.features.device)], made, tol)
 
 
 def _check_same(what: str, stored: Tensor, made: Tensor, tol: float) -> None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from lqf.backbones.state import flat_state
 from lqf.curvature import precondition
+from lqf.curvature.damping import DampedCurvature, Damping, DampingKind
 from lqf.fitting.checkpoint import KernelKeeper, State, keeper, kernel_key
 from lqf.kernels.tangent import Kernels, averaged_kernels, exact_kernels
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers import PCG, SGD, Adam, Dense
 from lqf.solvers.planner import MOST_SAMPLES, Plan
 from lqf.solvers.solution import Solution
+from lqf.solvers.stable_damping import BATCHES, stable_damping
 from lqf.solvers.stochastic import StateCheckpoint
 
 if TYPE_CHECKING:
     from lqf.fitting.training_problem import TrainingProblem
+
+DAMPING: DampingKind = "factored"
+"""Of K-FAC under mini-batches."""
 
 
 def checkpoint_keeper(problem: TrainingProblem) -> StateCheckpoint:
@@ -103,20 +109,34 @@ def solve_pcg(
 def solve_stochastic(problem: TrainingProblem, state: State | None = None) -> Solution:
     """SGD with K-FAC of head and body, or Adam, which needs none."""
     context, s = problem.context, problem.context.settings
-    preconditioner = None
-    if s.solver == "sgd":
-        with context.timed("curvature"), matmul_precision(fast=True):
-            preconditioner = precondition(
-                problem.quadratic, problem.features, draws=s.draws, seed=s.seed, progress=context.progress
-            )
     rate: dict[str, Any] = {} if s.learning_rate is None else {"learning_rate": s.learning_rate}
     kind = SGD if s.solver == "sgd" else Adam
     solver = kind(epochs=s.epochs, batch_size=s.minibatch, augment=s.augment, seed=s.seed, **rate)
     return solver.solve(
         problem.quadratic,
-        preconditioner,
+        damped_curvature(problem, solver) if isinstance(solver, SGD) else None,
         {k: v.to(problem.quadratic.targets) for k, v in state.vectors.items()} if state else None,
         epoch=state.passes if state else 0,
         checkpoint=checkpoint_keeper(problem),
         progress=context.progress,
     )
+
+
+def damped_curvature(problem: TrainingProblem, solver: SGD) -> DampedCurvature:
+    """K-FAC of head and body, damped as the settings say or as little as the solver's own first batches allow."""
+    context, s, quadratic = problem.context, problem.context.settings, problem.quadratic
+    with context.timed("curvature"), matmul_precision(fast=True):
+        curvature = precondition(quadratic, problem.features, draws=s.draws, seed=s.seed, progress=context.progress)
+        if s.damping is not None:
+            return Damping(s.damping, DAMPING, solver.batch_size).of(curvature, quadratic)
+        damping = stable_damping(
+            curvature,
+            quadratic,
+            islice(solver.batches(quadratic, 0), BATCHES),
+            kind=DAMPING,
+            learning_rate=solver.learning_rate,
+            momentum=solver.momentum,
+            batch=solver.batch_size,
+        )
+    context.progress.say(f"K-FAC damped with ρ = {damping.rho:.2g}, the least whose steps do not overshoot a batch")
+    return damping.of(curvature, quadratic)

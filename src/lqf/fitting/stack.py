@@ -105,13 +105,13 @@ class Stack(Shown):
         """Whether only last layers were trained."""
         return all(m.head_alone for m in self.members)
 
-    def ready(self, device: torch.device, batch_size: int) -> ReadyStack:
-        """For images that come in parts."""
-        return ReadyStack(self, device, batch_size)
+    def ready(self, device: torch.device, batch_size: int, images: int) -> ReadyStack:
+        """For so many images, which come in parts."""
+        return ReadyStack(self, device, batch_size, images)
 
     def outputs(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """f of every image, (N, C), on the CPU."""
-        return self.ready(device, batch_size).outputs(images, progress)
+        return self.ready(device, batch_size, len(images)).outputs(images, progress)
 
     def features(self, images: Images, *, device: torch.device, batch_size: int, progress: Progress = SILENT) -> Tensor:
         """What the main member's head sees, (N, p)."""

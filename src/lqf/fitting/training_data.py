@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from lqf.data import Images, Samples, load_samples, open_known
+from lqf.data import Images, Samples, load_samples, open_known_shard
 from lqf.data.joined import join_samples
 from lqf.errors import LQFError
 from lqf.fitting.fitted_model import FittedModel, TrainingTable
 from lqf.fitting.stack import Model
+from lqf.runtime.distributed import ALONE, World
 from lqf.utils import naming
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import counted, listed
 
 
-def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT) -> Images:
+def open_training(
+    fitted: Model, train: Any = None, y: Any = None, progress: Progress = SILENT, world: World = ALONE
+) -> Images:
     """The images the model was fitted on, in its order, with its labels, weights and groups.
 
     Their contents are checked at once, and their pixels read when they are needed.
@@ -28,6 +31,7 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
         train: where the data are now; None: where they were at the fit.
         y: labels of ``train``, only to be compared with those of the fit.
         progress: called after every image.
+        world: the processes that share them.
 
     Raises:
         LQFError: naming the files that are missing or have changed.
@@ -47,7 +51,7 @@ def open_training(fitted: Model, train: Any = None, y: Any = None, progress: Pro
     if others:
         place = {name: i for i, name in enumerate(samples.ids)}
         samples = samples.select([place[name] for name in table.ids])
-    return open_known(samples, fitted.trained_on, table.hashes, progress=progress)
+    return open_known_shard(samples, fitted.trained_on, table.hashes, world, progress=progress)
 
 
 def _by_source(table: TrainingTable, train: Any) -> list[tuple[Any, np.ndarray]]:

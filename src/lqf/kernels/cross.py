@@ -79,13 +79,14 @@ def body_cross(
                     out[:, columns] += sum(_product(a, b) for a, b in pairs) / signs.numel()
                 stage.advance(len(x))
             del left, right, mine
-    return out
+    return problem.inputs.world.all_reduce_(out)
 
 
 def sums_cross(problem: QuadraticProblem, asked: EncodedInputs, u: Tensor) -> Tensor:
     """⟨J_body(x)ᵀu_k, M⁻¹ J_body(x_i)ᵀe_d⟩·μ_head of sums of outputs with weights u (k, rows, C): (k, n·C), float64."""
     held = problem.targets.new_empty(0).element_size() * problem.model.body.size
-    at_once = max(1, available_bytes(problem.targets.device) // (8 * max(held, 1)))
+    free = min(problem.inputs.world.all_gather(available_bytes(problem.targets.device)))
+    at_once = max(1, free // (8 * max(held, 1)))
     parts = []
     with matmul_precision(fast=False):
         for some in u.split(at_once):

@@ -40,14 +40,16 @@ class EncodedInputs:
         return (every[:, :, None] * weights.double().cpu()[:, None]).to(self.features.device)
 
     def body_vjp(self, model: LinearModel, u: Tensor) -> Tensor:
-        """J_body(x)ᵀu (k, D) of sums of the outputs with weights u (k, rows, C), only through rows that have weight."""
+        """J_body(x)ᵀu (k, D) of sums of the outputs with weights u (k, rows, C), only through rows that have weight, on
+        the processes that deliver them.
+        """
         out = u.new_zeros(len(u), model.body.size)
         for k, one in enumerate(u):
-            counted = (one != 0).any(1).nonzero()[:, 0]
+            counted = self.inputs.among_own((one != 0).any(1).nonzero()[:, 0])
             for rows in counted.split(self.inputs.batch_size) if len(counted) else ():
                 fold = None if self.fold is None else self.fold[rows]
                 out[k] += model.body_vjp(self.inputs.fetch(rows), one[rows], fold)
-        return out
+        return self.inputs.world.all_reduce_(out)
 
     def body_jvp(self, model: LinearModel, v: Tensor, image: Tensor) -> Tensor:
         """J_body(x)v (C,) of one image, averaged over its views."""

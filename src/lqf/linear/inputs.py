@@ -76,7 +76,10 @@ class Inputs:
         return other
 
     def showing(self, images: Images, preprocess: Preprocess) -> Inputs:
-        """Other images, on the same way to the network: prefix, device, type and rows per batch."""
+        """Other images, on the same way to the network: prefix, device, type and rows per batch.
+
+        Those of which every process has all are delivered by every process.
+        """
         return Inputs(
             images,
             preprocess,
@@ -84,7 +87,7 @@ class Inputs:
             dtype=self.dtype,
             batch_size=self.batch_size,
             prefix=self.prefix,
-            world=self.world,
+            world=self.world if len(images.own) < len(images) else ALONE,
             tick=self.tick,
         )
 
@@ -127,6 +130,12 @@ class Inputs:
     def own(self) -> Tensor:
         """The samples, by their position, whose rows this process delivers."""
         return held(self.images, self.samples)
+
+    def among_own(self, rows: Tensor) -> Tensor:
+        """Those of these rows that this process delivers."""
+        if self.world.size == 1:
+            return rows
+        return rows[held(self.images, self.samples[rows.cpu() // self.n_views]).to(rows.device)]
 
     @property
     def own_rows(self) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lqf.data import Samples
 from lqf.errors import LQFError
 from lqf.evaluation.figures import Evaluation
 from lqf.evaluation.intervals import LEVEL, units_of
@@ -16,6 +17,8 @@ from lqf.evaluation.paired_difference import Difference, difference
 from lqf.reports import figures
 from lqf.reports.classifier import Classifier
 from lqf.reports.evaluation import Answered, Tested, tested
+from lqf.reports.flips import ABOUT, BROKEN, OTHER, REPAIRED
+from lqf.reports.html.comparison import comparison_page
 from lqf.reports.predictions import paths
 from lqf.utils.frames import data_frame
 from lqf.utils.progress import SILENT, Progress
@@ -24,8 +27,6 @@ from lqf.utils.text import columns, counted, listed, percent, shortened, shorten
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-REPAIRED, BROKEN, OTHER = "repaired", "broken", "still wrong"
-"""Of images on which the models disagree: the second alone is right, the first alone is right, neither is."""
 MOST_SHOWN = 10
 
 
@@ -68,6 +69,8 @@ class Comparison:
         difference: of their errors and losses, image by image.
         changed: images with another prediction, broken ones first, then by how sure the second model is.
         skipped: (id, reason) of images that could not be read.
+        samples: all images, for pictures.
+        rows: number of every changed image among them.
     """
 
     n: int
@@ -76,6 +79,8 @@ class Comparison:
     difference: Difference
     changed: tuple[Changed, ...]
     skipped: tuple[tuple[str, str], ...] = ()
+    samples: Samples | None = None
+    rows: tuple[int, ...] = ()
 
     @cached_property
     def flips(self) -> dict[str, int]:
@@ -89,6 +94,10 @@ class Comparison:
         if error.low is not None and error.high is not None and (error.low > 0 or error.high < 0):
             return "the second is worse" if error.low > 0 else "the second is better"
         return "no difference of their errors is shown"
+
+    def page(self, names: tuple[str, str] = ("first", "second")) -> str:
+        """An HTML page that needs nothing else, with pictures of the changed images; ``names`` of the models."""
+        return comparison_page(self, names)
 
     def to_frame(self) -> DataFrame:
         """A pandas table of the changed images: `COLUMNS`."""
@@ -127,7 +136,10 @@ def compare(first: Classifier, second: Classifier, X: Any, y: Any = None, *, pro
     """
     _check_classes(first.fitted_.classes, second.fitted_.classes)
     opened = tested(first, X, y, progress=progress)
-    a, b, files = _together(opened, tested(second, X, y, progress=progress))
+    a, b, mine = _together(opened, tested(second, X, y, progress=progress))
+    samples = opened.images.samples
+    rows = _changed_rows(a, b)
+    files = paths(samples)
     return Comparison(
         len(a.labels),
         a.evaluation,
@@ -138,8 +150,10 @@ def compare(first: Classifier, second: Classifier, X: Any, y: Any = None, *, pro
             a.weights,
             units_of(a.groups, len(a.labels)),
         ),
-        _changed(a, b, files),
+        tuple(_changed(a, b, i, files[mine[i]]) for i in rows),
         opened.images.skipped,
+        samples,
+        tuple(mine[i] for i in rows),
     )
 
 
@@ -151,8 +165,8 @@ def _check_classes(first: tuple[str, ...], second: tuple[str, ...]) -> None:
             raise LQFError(f"only the {which} model knows {names}; models are compared on the same classes")
 
 
-def _together(a: Tested, b: Tested) -> tuple[Answered, Answered, list[str]]:
-    """Answers on the images that both could open and that count, with the first's order of classes; their files."""
+def _together(a: Tested, b: Tested) -> tuple[Answered, Answered, list[int]]:
+    """Answers on the images that both could open and that count, with the first's order of classes; their numbers."""
     place = {name: i for i, name in enumerate(b.images.samples.ids)}
     both = [(i, place[name]) for i, name in enumerate(a.images.samples.ids) if name in place and a.weights[i] > 0]
     if not both:
@@ -166,22 +180,27 @@ def _together(a: Tested, b: Tested) -> tuple[Answered, Answered, list[str]]:
         "groups": None if a.groups is None else tuple(a.groups[i] for i in mine),
     }
     second = b.probabilities[theirs][:, of_first.argsort()]
-    files = paths(a.images.samples)
     return (
         Answered(predicted=a.predicted[mine], probabilities=a.probabilities[mine], **shared),
         Answered(predicted=of_first[b.predicted[theirs]], probabilities=second, **shared),
-        [files[i] for i in mine],
+        mine.tolist(),
     )
 
 
-def _changed(a: Answered, b: Answered, files: list[str]) -> tuple[Changed, ...]:
-    found = []
-    for i in (a.predicted != b.predicted).nonzero()[0]:
-        kind = REPAIRED if b.right[i] else BROKEN if a.right[i] else OTHER
-        label, mine, theirs = (a.classes[k] for k in (a.labels[i], a.predicted[i], b.predicted[i]))
-        found.append(Changed(files[i], label, mine, theirs, float(a.confidence[i]), float(b.confidence[i]), kind))
-    order = [BROKEN, REPAIRED, OTHER]
-    return tuple(sorted(found, key=lambda c: (order.index(c.kind), -c.second_probability)))
+def _changed_rows(a: Answered, b: Answered) -> list[int]:
+    """Images on which the two disagree, broken ones first, then by how sure the second is."""
+    order = list(ABOUT)
+    rows: list[int] = (a.predicted != b.predicted).nonzero()[0].tolist()
+    return sorted(rows, key=lambda i: (order.index(_kind(a, b, i)), -float(b.confidence[i])))
+
+
+def _kind(a: Answered, b: Answered, i: int) -> str:
+    return REPAIRED if b.right[i] else BROKEN if a.right[i] else OTHER
+
+
+def _changed(a: Answered, b: Answered, i: int, path: str) -> Changed:
+    label, mine, theirs = (a.classes[k] for k in (a.labels[i], a.predicted[i], b.predicted[i]))
+    return Changed(path, label, mine, theirs, float(a.confidence[i]), float(b.confidence[i]), _kind(a, b, i))
 
 
 def _figures(of: Evaluation) -> dict[str, Any]:

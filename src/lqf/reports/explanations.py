@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from lqf.analysis import Analysis, Contrast, Queries, WhatIf
+from lqf.analysis.quick_worth import correlations
 from lqf.data import Samples
 from lqf.reports.explanation import Explanation, explanations
 from lqf.reports.html.explain import explain_page, explain_sheet
@@ -175,8 +176,7 @@ def _at_once(analysis: Analysis, queries: Queries, of: str | None) -> Contrast:
 
 def _agreement(quick: Contrast, exact: Contrast) -> str:
     """How well a quick answer told the order and the size of the effects."""
-    a, b = (c.effects - c.effects.mean(0) for c in (quick, exact))
-    r = (a * b).sum(0) / (a.square().sum(0) * b.square().sum(0)).sqrt().clamp_min(1e-300)
+    r = correlations(quick.effects, exact.effects)
     return f"the quick answer's correlation with it is {float(r.median()):.2f}"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lqf.errors import LQFError, MissingDependency
 from lqf.reports.html.environment import load_template
 from lqf.serve import answers
+from lqf.serve.ahead import Ahead
 from lqf.serve.apply import Applying
 from lqf.serve.refused import Refused
 from lqf.serve.security import Guard, Guarded
@@ -30,14 +31,16 @@ MOST_JSON = 2**18
 """Bytes of a question."""
 
 
-def application(session: Session, guard: Guard, applying: Applying | None = None) -> Guarded:
+def application(
+    session: Session, guard: Guard, applying: Applying | None = None, ahead: Ahead | None = None
+) -> Guarded:
     """The page's ASGI application."""
     try:
         from starlette.applications import Starlette
         from starlette.routing import Route
     except ImportError as e:
         raise MissingDependency("starlette and uvicorn", "`lqf serve`", "pip install 'lqf-torch[serve]'") from e
-    pages = Pages(session, guard.token, applying or Applying(session))
+    pages = Pages(session, guard.token, applying or Applying(session), ahead or Ahead(session))
     asked = {
         "/api/about": lambda query, path: answers.about(session),
         "/api/images/{set}": lambda query, path: answers.images(session, path["set"], query),
@@ -68,8 +71,8 @@ def application(session: Session, guard: Guard, applying: Applying | None = None
 class Pages:
     """Requests to answers; what takes long is done in a thread."""
 
-    def __init__(self, session: Session, token: str, applying: Applying) -> None:
-        self.session, self.applying = session, applying
+    def __init__(self, session: Session, token: str, applying: Applying, ahead: Ahead) -> None:
+        self.session, self.applying, self.ahead = session, applying, ahead
         template = load_template("templates/page.html.jinja", HERE)
         self._page = template.render(name=session.name, token=token, read_only=session.read_only)
 
@@ -101,8 +104,9 @@ class Pages:
         return Response(jpeg, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
     async def progress(self, request: Request) -> Response:
-        """How far what is computed now is, and the corrected model."""
-        return _json({"question": self.session.progress.now(), "apply": self.applying.now()})
+        """How far what is computed now is, the corrected model, and what is made ahead."""
+        question, ahead = self.session.progress.now(), self.ahead.now()
+        return _json({"question": question, "apply": self.applying.now(), "ahead": ahead})
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +152,10 @@ class Pages:
             isinstance(which, str) and _is_number(n) and isinstance(without, list) and all(map(_is_number, without))
         ):
             raise Refused(400, "say which image, and the numbers of the training images to leave out")
-        return answers.what_if(self.session, which, n, without, given.get("test") is not False)  # type: ignore[arg-type]
+        wanted = given.get("test") is not False
+        waits = wanted and self.ahead.state == "running" and not self.session.test_prepared
+        found = answers.what_if(self.session, which, n, without, wanted and not waits)  # type: ignore[arg-type]
+        return {**found, "ahead": self.ahead.now() if waits else None}
 
     def correct(self, given: dict[str, Any]) -> dict[str, Any]:
         """Relabel, exclude or keep a training image."""
@@ -173,7 +180,7 @@ class Pages:
             return _json({"error": "the corrected model is being fitted; ask again when it is done"}, 409)
 
         def one_at_a_time() -> dict[str, Any]:
-            with self.session.lock:
+            with self.session.turns:
                 return answer()
 
         found = await _in_thread(one_at_a_time)

@@ -79,7 +79,7 @@ class Applying:
 
     def _run(self, corrected: dict[int, Correction]) -> None:
         try:
-            with self.session.lock:
+            with self.session.turns:
                 out = apply(self.session, corrected, self._out, self.progress)
         except Exception as e:  # whatever it was, the page says it
             self.sentence = str(e) if isinstance(e, LQFError) else f"stopped by {type(e).__name__}: {e}"

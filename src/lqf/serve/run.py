@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 from lqf.errors import LQFError, MissingDependency
+from lqf.serve.ahead import Ahead
 from lqf.serve.app import application
 from lqf.serve.apply import Applying
 from lqf.serve.security import Guard
@@ -30,10 +31,12 @@ def serve(session: Session, bound: socket.socket, host: str, progress: Progress)
     """Answer until interrupted; the address, and what was written."""
     port = bound.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    applying = Applying(session)
-    app = application(session, Guard(port, host), applying)
+    applying, ahead = Applying(session), Ahead(session)
+    app = application(session, Guard(port, host), applying, ahead)
     progress.say(f"{session.name}: {address} (Ctrl-C stops it)")
+    ahead.start()
     _run(app, bound)
+    ahead.stop()
     if applying.state == "running":
         progress.say("The corrected model is still being fitted; Ctrl-C again gives it up.")
         try:

@@ -5,7 +5,6 @@ Numbers of samples, never names of files, say which image is meant.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -31,6 +30,7 @@ from lqf.selection.suggestions import Suggestions
 from lqf.serve.corrections import Correction, Corrections
 from lqf.serve.refused import Refused
 from lqf.serve.thumbnails import Thumbnails
+from lqf.serve.turns import Turns
 from lqf.serve.uploads import Uploads
 from lqf.serve.watched import Watched
 from lqf.utils.progress import SILENT, Progress
@@ -71,8 +71,7 @@ class Session:
     corrections: Corrections = field(default_factory=Corrections)
     uploads: Uploads = field(default_factory=Uploads)
     thumbnails: Thumbnails = field(default_factory=Thumbnails)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """One question at a time: they share the analysis and the processors."""
+    turns: Turns = field(default_factory=Turns)
     _prepared: WeakSet[Queries] = field(default_factory=WeakSet, repr=False)
     _queries: OrderedDict[tuple[str, int], Queries] = field(default_factory=OrderedDict, repr=False)
 
@@ -245,11 +244,20 @@ class Session:
         assert self.test is not None
         return Queries.of(self.test.images)
 
+    def prepare_test(self) -> None:
+        """Likewise the kernel of the test images."""
+        self.prepare(self._test_queries)
+
+    @property
+    def test_prepared(self) -> bool:
+        """Whether that is done."""
+        return self._test_queries in self._prepared
+
     def changed_test_error(self, change: dict[str, Any]) -> dict[str, Any] | None:
         """Of the test set, before and after; None: there is none."""
         if self.test is None:
             return None
-        self.prepare(self._test_queries)
+        self.prepare_test()
         found = self.analysis.what_if(self._test_queries, **change)
         right = found.probabilities.argmax(1).numpy() == self.test.labels
         weights = self.test.weights

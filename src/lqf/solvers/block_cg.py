@@ -173,7 +173,7 @@ def conjugate_gradients(
                     if keep:
                         keep(x, passes)
                 if arrived is not None:
-                    near |= arrived().to(near)
+                    near |= _agreed(arrived().double(), agree).to(near)
     except (KeyboardInterrupt, ProcessLost, OutOfTime):
         if keep:
             keep(x, passes, last=True)

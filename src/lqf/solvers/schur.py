@@ -58,6 +58,12 @@ class SchurComplement:
         """A v by passes of the problem itself."""
         return in_range(self.problem, lambda: self._product(self.problem, v), tf32=False)
 
+    def exact_parts(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """A v by passes of the problem itself, and J_body v."""
+        moved = in_range(self.problem, lambda: self.problem.body_jvp(v), tf32=False)
+        back = in_range(self.problem, lambda: self._weighted_vjp(self.problem, moved), tf32=False)
+        return self.problem.body_ridge * v + back, moved
+
     def rhs(self) -> Tensor:
         """b (D,)."""
         r = self.problem.initial_residual(self.features)
@@ -91,9 +97,13 @@ class SchurComplement:
 
     def residual_of(self, x: Tensor, left: Tensor) -> Tensor:
         """b − A x of a body (D,) whose r − J_body x (n, C) is known: the pass backward alone."""
-        self._measured = x, left
+        self.know(x, left)
         with matmul_precision(fast=False):
             return self._weighted_vjp(self.problem, left) - self.problem.body_ridge * x
+
+    def know(self, x: Tensor, left: Tensor) -> None:
+        """A body (D,) whose r − J_body x (n, C) is known, so that `complete` needs no pass for it."""
+        self._measured = x, left
 
     def best_step(self, x: Tensor, left: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         """x + αp of the least energy and its r − J_body (x + αp), from ``left``, that of x: a pass forward alone.
@@ -123,10 +133,7 @@ class SchurComplement:
 
         Where ``x`` is not the body whose `residual` was measured last it takes a pass forward.
         """
-        if self._measured is None or not torch.equal(self._measured[0], x):
-            self._left(x)
-        assert self._measured is not None
-        r, mu = self._measured[1], self.problem.ridge.head
+        r, mu = self.left(x), self.problem.ridge.head
         v = head_products.vjp(self.ridge.dual(r, mu), self.features).to(r)
         e = r - head_products.jvp(self.features, v)
         gap = head_products.vjp(self.problem.weights[:, None] * e, self.features) - mu * v
@@ -144,8 +151,14 @@ class SchurComplement:
         """J_bodyᵀ Q y for y (…, n, C)."""
         return problem.body_vjp(problem.weights[:, None] * self.eliminated(y))
 
+    def left(self, x: Tensor) -> Tensor:
+        """r − J_body x (n, C) of a body (D,), what is left for the head: a pass forward where it is not known."""
+        if self._measured is None or not torch.equal(self._measured[0], x):
+            self._left(x)
+        assert self._measured is not None
+        return self._measured[1]
+
     def _left(self, x: Tensor) -> Tensor:
-        """r − J_body x, what is left for the head."""
         left = self.problem.initial_residual(self.features) - self.problem.body_jvp(x)
         self._measured = x, left
         return left

@@ -30,9 +30,9 @@ from lqf.training.random_views import RandomViews
 from lqf.training.step import sgd_step
 from lqf.training.stream import per_epoch, steps, stream
 from lqf.utils.progress import SILENT, Progress
+from lqf.utils.schedule import Schedule, rate
 
 Loss = Literal["cross_entropy", "mse"]
-Schedule = Literal["cosine", "steps", "constant"]
 Augment = Literal["crop", "resized", "crops", "none"]
 Precision = Literal["bf16", "float32"]
 Mode = Literal["train", "eval"]
@@ -40,8 +40,6 @@ SHOWN = 50
 """Steps between two losses that are shown: to look at one, a GPU has to be waited for."""
 STOP_EPOCHS = 5
 """So many epochs in a row must be (nearly) without error before a run ends early, as in the paper."""
-DROP_AT = 2 / 3
-"""Part of the run after which "steps" divides the learning rate by 10."""
 
 
 def check_choices(how: object, choices: dict[str, Any]) -> None:
@@ -189,13 +187,6 @@ class FineTuning:
 
     def _batch(self, images: Images) -> int:
         return min(self.batch_size, len(images))
-
-
-def rate(schedule: str, done: float) -> float:
-    """Factor of the learning rate when a share ``done`` of the run is over."""
-    if schedule == "cosine":
-        return 0.5 * (1 + math.cos(math.pi * done))
-    return 1.0 if schedule == "constant" or done < DROP_AT else 0.1
 
 
 @contextmanager

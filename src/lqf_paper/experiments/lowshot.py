@@ -21,7 +21,7 @@ from lqf_paper.runner.workspace import Task
 
 TITLE = "few images per class"
 OURS = ("lqf-ours", "lqf-ours-avg", "lqf-fc")
-METHOD_NAMES = (*LOSSES, *OURS)
+METHOD_NAMES = (*LOSSES, "lqf", *OURS)
 DENSE_ROWS = 500
 """Up to so many rows N·C of the Jacobian LQF is solved densely, in seconds on a GPU; beyond that by PCG."""
 
@@ -46,14 +46,24 @@ Compared = dict[str, dict[int | None, dict[str, Gap | None]]]
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
-    """NLFT over its grids (cells of `nlft-mse`, and of `table1`), LQF and its head once, for every draw."""
+    """NLFT and LQF (paper) over their grids (cells of `nlft-mse`, and of `table1`), LQF (ours) once, for every draw."""
     return [
         cell
         for task in tasks
         for k in shots(task, scale)
         for seed in range(scale.draws if k is not None else 1)
-        for cell in (*_nlft(task, scale, k, seed), *(_exact(m, task, scale, k, seed) for m in OURS))
+        for cell in (
+            *_nlft(task, scale, k, seed),
+            *_papers(task, scale, k, seed),
+            *(_exact(m, task, scale, k, seed) for m in OURS),
+        )
     ]
+
+
+def _papers(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:
+    """LQF (paper) over its rates; on all images its cells are those of `table1`."""
+    searched = grid("lqf", scale.name) if k is None else grid("lqf-few", scale.name)
+    return [nlft_cell("lqf", task, scale, s, k, seed) for s in searched]
 
 
 def _nlft(task: Task, scale: Scale, k: int | None, seed: int) -> list[Cell]:

@@ -78,8 +78,11 @@ def fit(
     return judged(result, defaults_of(METHODS[method].fit).complete(settings), len(task.classes))
 
 
-CHOSEN = ("solver", "pooling", "views", "weight_decay", "body_weight_decay", "relative_residual", "loo_error", "plan")
-"""What is kept of the report of a fit that chooses for itself."""
+CHOSEN = (
+    *("solver", "pooling", "views", "weight_decay", "body_weight_decay", "relative_residual", "loo_error", "plan"),
+    *("damping", "preconditioned", "learning_rate"),
+)
+"""What is kept of the report of a fit that chooses for itself, and of how K-FAC was damped."""
 
 
 def params(method: str, scale: Scale, n: int, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -145,15 +148,18 @@ def _ridge_head(task: Task, *, seed: int, pool_channels: int, weight_decay: floa
     )
 
 
-def _ours(**fixed: Any) -> Recipe:
+def _ours(leaky: bool | None = None, **fixed: Any) -> Recipe:
+    """With leaky activations unless told otherwise; told, a cell says so."""
+
     def recipe(task: Task, *, seed: int, pool_channels: int, **settings: Any) -> Model:
-        workspace, net = task.workspace, copy.deepcopy(task.workspace.network(leaky=True))
+        workspace, net = task.workspace, copy.deepcopy(task.workspace.network(leaky=leaky is not False))
         given = {"seed": seed, "pool_channels": pool_channels, "loo": "none", **fixed, **settings}
         return Ours.fit(
             net, task.train, workspace.preprocess, device=workspace.device, progress=workspace.progress, **given
         )
 
-    return defaults(Settings, without=("seed", "pool_channels"), loo="none", **fixed)(recipe)
+    told = {} if leaky is None else {"leaky": leaky}
+    return defaults(Settings, without=("seed", "pool_channels"), **{"loo": "none", **fixed, **told})(recipe)
 
 
 def _pooled(task: Task, leaky: bool, channels: int) -> Backbone:
@@ -168,6 +174,8 @@ def _pooled(task: Task, leaky: bool, channels: int) -> Backbone:
 
 PAPERS: dict[str, Any] = {"pooling": "avg", "views": "none", "head": "random", "form": "w0", "weight_decay": 1e-4}
 """What LQF (paper) minimises, but for its random crops: what is left between the two is the work of mini-batches."""
+SOLVED: dict[str, Any] = {"pooling": "avg", "views": "none", "loo": "folds"}
+"""The same exact solver and the same rule for the strengths, whatever the activation; judged by refits."""
 _CE: dict[str, Any] = {"loss": "cross_entropy"}
 _FC: dict[str, Any] = {"scope": "fc", "head": "zero"}
 
@@ -176,26 +184,37 @@ METHODS: dict[str, Method] = {
     "nlft-mse": Method("NLFT, squared error", _nlft(loss="mse")),
     "b-nlft": Method("MPN-COV", _bilinear_nlft, (False, True, "none")),
     "gaf": _linear("GaF", leaky=False, **_CE),
+    "gaf-probe": _linear("GaF around a probe head", leaky=False, head="probe", alpha=5.0, **_CE),
     "fc": _linear("FC", leaky=False, **_CE, **_FC),
+    "fc-decay": _linear("FC, larger λ", leaky=False, **_CE, **_FC),
     "lqf-fc": Method("LQF FC", _ridge_head),
+    "lqf-fc-paper": Method("LQF FC, the paper's λ", _ridge_head),
+    "lqf-fc-sgd": _linear("LQF FC, K-FAC SGD", leaky=True, kfac=True, **_FC),
     "lqf": _linear("LQF (paper)", leaky=True, kfac=True),
     "b-lqf": _linear("B-LQF (paper)", leaky=True, kfac=True, pooled=True),
     "lqf-ours": Method("LQF (ours)", _ours()),
     "lqf-ours-avg": Method("LQF (ours, average pooling)", _ours(pooling="avg", views="none")),
     "lqf-ours-crops": Method("LQF (ours, resized crops)", _ours(views="resized")),
     "lqf-solved": Method("LQF (the paper's, solved)", _ours(**PAPERS)),
+    "lqf-leaky": Method("LQF, solved, Leaky-ReLU", _ours(leaky=True, **SOLVED)),
+    "lqf-relu": Method("LQF, solved, ReLU", _ours(leaky=False, **SOLVED)),
     "b-lqf-ours": Method("B-LQF (ours)", _ours(pooling="bilinear")),
     "gaf-adam": _linear("GaF, Adam", leaky=False, optimiser="adam", beta1=0.5, **_CE),
     "lqf-adam": _linear("LQF, Adam", leaky=True, optimiser="adam"),
     "lqf-fc-adam": _linear("LQF FC, Adam", leaky=True, optimiser="adam", **_FC),
+    "lqf-trace": _linear("LQF, damped by the trace", leaky=True, kfac=True, damping_kind="trace"),
+    "lqf-decay": _linear("LQF, larger λ", leaky=True, kfac=True),
+    "lqf-small-head": _linear("LQF, head of std 0.01", leaky=True, kfac=True, head_std=0.01),
+    "lqf-bf16": _linear("LQF, bfloat16 throughout", leaky=True, kfac=True, precision="bf16"),
+    "lqf-central": _linear("LQF, central crops", leaky=True, kfac=True, augment="none"),
     "lqf-no-mse": _linear("LQF without MSE", leaky=True, kfac=True, **_CE),
     "lqf-no-kfac": _linear("LQF without K-FAC", leaky=True),
     "lqf-no-leaky": _linear("LQF without Leaky-ReLU", leaky=False, kfac=True),
     "lqf-probe": _linear("LQF around the probe head", leaky=True, kfac=True, head="probe"),
 }
-OURS = ("lqf-ours", "lqf-ours-avg", "lqf-ours-crops", "lqf-solved", "b-lqf-ours")
+OURS = ("lqf-ours", "lqf-ours-avg", "lqf-ours-crops", "lqf-solved", "lqf-leaky", "lqf-relu", "b-lqf-ours")
 """LQF as the library fits it; it predicts from the views that it was fitted to."""
-EXACT = ("lqf-fc", *OURS)
+EXACT = ("lqf-fc", "lqf-fc-paper", *OURS)
 """Methods without epochs."""
 BILINEAR = ("b-nlft", "b-lqf", "lqf-ours", "lqf-ours-crops", "b-lqf-ours")
 """Methods whose result depends on the number of channels of bilinear pooling."""

@@ -14,17 +14,21 @@ from lqf.solvers.head import Head
 HeadKind = Literal["random", "probe", "zero"]
 
 
-def make_head(kind: str, features: Tensor | None, images: Images, p: int, alpha: float, seed: int) -> Tensor:
+def make_head(
+    kind: str, features: Tensor | None, images: Images, p: int, alpha: float, seed: int, std: float | None = None
+) -> Tensor:
     """W̃ (C, p+1), bias last.
 
-    "random" has entries of standard deviation 1/√p (as linear layers are initialised, up to a constant) and no bias;
+    "random" has entries of standard deviation ``std`` (None: 1/√p, as linear layers are initialised, up to a constant)
+    and no bias;
     "probe" is the closed-form head of all images at the ridge strength that leave-one-out chooses.
     """
     c = len(images.samples.classes)
     if kind == "zero":
         return torch.zeros(c, p + 1)
     if kind == "random":
-        w = torch.randn(c, p + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) / p**0.5
+        w = torch.randn(c, p + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        w *= p**-0.5 if std is None else std
         w[:, -1] = 0
         return w
     assert features is not None

@@ -11,26 +11,30 @@ K-FAC approximates A = Σ s JᵀJ, the curvature of the squared error. That of t
 are about equally likely, is A/C up to the direction that moves all outputs alike, and A/C is what stands in for it.
 A mini-batch of b samples enters with weight N/b, and a sample's gradient has parts that A, made of a few hundred
 central views, does not know: there P would be the penalty alone, and a step by its inverse diverges. P is therefore
-damped, for the head and for the body,
+damped (`lqf.curvature.damping`; γ = Nλ/κ + ρ·tr A/(bC) of the head's and of the body's block), by default layer
+by layer,
 
-    P = κA + (Nλ + κρ·tr A/(bC)) I,        δ ← δ − η·(momentum of N·P⁻¹ times the gradient),
+    P_l = κ (A_l + π√γ I) ⊗ (G_l + √γ/π I),        δ ← δ − η·(momentum of N·P⁻¹ times the gradient),
 
 κ = 1 or 1/C. tr A/(NC) is the mean square length of a sample's gradient, so that one sample of a batch moves its own
-output by no more than η/((1−m)ρ) of its residual, at that length: not beyond its target at η = 0.1 and ρ = 1, the
-paper's rate and ours.
+output by no more than η/((1−m)ρ) of its residual, at that length. Small ρ precondition more of the spectrum and ask for
+small η. With ρ = "auto" it is the least whose steps at η do not overshoot a batch (`lqf.solvers.stable_damping`).
+
+Steps, damping and rates are those of `lqf fit --solver sgd` (`lqf.solvers.stochastic`).
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lqf.backbones import Backbone
+from lqf.curvature.damping import DampingKind
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
 from lqf.linear import sweep
@@ -38,17 +42,20 @@ from lqf.linear.batch import CPU_ROWS, in_fitting_batches
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
-from lqf.training.finetune import Loss, Schedule, check_choices
+from lqf.training.finetune import Loss, check_choices
 from lqf.training.random_views import RandomViews
 from lqf.training.stream import per_epoch
 from lqf.utils.progress import SILENT, Progress
+from lqf.utils.schedule import Schedule
 from lqf_paper.methods.heads import HeadKind, make_head
 from lqf_paper.methods.linear_training import Training
-from lqf_paper.methods.models import Trained
+from lqf_paper.methods.models import Precision, Trained
 from lqf_paper.runner.group_cache import GroupCache
 
 Optimiser = Literal["sgd", "adam"]
 Scope = Literal["all", "fc"]
+LATER = {"later": True}
+"""Fields that came after cells were kept: they count where they are given."""
 
 
 @dataclass(frozen=True)
@@ -59,25 +66,35 @@ class Linear:
         loss: "mse" or "cross_entropy".
         optimiser: "sgd" with ``momentum``, or "adam" with β = (``beta1``, 0.999).
         kfac: precondition the gradient by K-FAC, computed once.
-        damping: ρ of the preconditioner.
+        damping: ρ of the preconditioner, or "auto".
+        damping_kind: "factored", "trace" or "none" (`lqf.curvature.damping`).
         scope: "all" linearises the whole network, "fc" trains its last layer on frozen features.
         head: at the linearisation point: "random", "probe" (`lqf_paper.methods.heads`), or "zero", for "fc" alone:
             under a zero head the body's Jacobian is zero.
-        learning_rate: η at the beginning; it follows ``schedule`` as in `NLFT`.
+        head_std: standard deviation of a random head's entries; None: 1/√p. Ordinary fine-tuning begins with 0.01.
+        learning_rate: η at the beginning, which follows ``schedule`` as in `NLFT`; "stable": the largest whose steps do
+            not overshoot the first batches.
         weight_decay: λ.
         epochs, batch_size, alpha, augment, seed: as in `NLFT`.
-        precision: of the products on a GPU: "bf16" or "float32"; on a CPU they are in ``dtype``. What is reported is
-            measured in ``dtype``.
-        dtype: "float32", or "float64" for tests.
+        precision: of the products, in training and in test alike: "float32", "tf32" (on a GPU; elsewhere the same), or
+            "bf16".
+        dtype: of δ and of all that is wide: "float32", or "float64" for tests.
+        stop_below: end early, once the share of wrong predictions on the batches as they came has been at most this in
+            five epochs in a row; None: never.
     """
+
+    EARLIER: ClassVar[dict[str, Any]] = {"damping": 1.0, "damping_kind": None, "precision": "bf16"}
+    """Defaults of cells that were kept before: P damped by the trace, bfloat16 in training and float32 in test."""
 
     loss: Loss = "mse"
     optimiser: Optimiser = "sgd"
     kfac: bool = False
-    damping: float = 1.0
+    damping: float | str = "auto"
+    damping_kind: DampingKind = "factored"
     scope: Scope = "all"
     head: HeadKind = "random"
-    learning_rate: float = 0.01
+    head_std: float | None = field(default=None, metadata=LATER)
+    learning_rate: float | str = 0.01
     weight_decay: float = 1e-4
     epochs: int = 30
     batch_size: int = 28
@@ -86,13 +103,22 @@ class Linear:
     beta1: float = 0.9
     schedule: Schedule = "cosine"
     augment: Literal["crop", "resized", "none"] = "crop"
-    precision: Literal["bf16", "float32"] = "bf16"
+    precision: Precision = "tf32"
     dtype: Literal["float32", "float64"] = "float32"
+    stop_below: float | None = field(default=None, metadata=LATER)
     seed: int = 0
 
     def __post_init__(self) -> None:
         choices = {"loss": Loss, "optimiser": Optimiser, "scope": Scope, "head": HeadKind, "schedule": Schedule}
-        check_choices(self, choices)
+        check_choices(self, choices | {"precision": Precision, "damping_kind": DampingKind})
+        if isinstance(self.damping, str) and self.damping != "auto":
+            raise LQFError(f'damping is {self.damping!r}; give a number, or "auto"')
+        if isinstance(self.learning_rate, str) and (
+            self.learning_rate != "stable" or (self.kfac and self.damping == "auto")
+        ):
+            raise LQFError(
+                f'learning_rate is {self.learning_rate!r}; give a number, or "stable" with a damping of its own'
+            )
         if self.head == "zero" and self.scope == "all":
             raise LQFError("under a zero head the body's Jacobian is zero and only the head would learn; use `random`")
 
@@ -110,23 +136,35 @@ class Linear:
 
         ``cache`` has what earlier runs on the same images and backbone left: inputs, features, K-FAC.
         """
-        began, cache = time.perf_counter(), GroupCache() if cache is None else cache
+        began = time.perf_counter()
+        training = self.posed(backbone, images, preprocess, device=device, cache=cache, progress=progress)
+        delta, losses = training.run(RandomViews(images, preprocess, self.augment, device), progress)
+        means = per_epoch(losses, len(images), training.batch)
+        encode = None if self.scope == "all" else training.body
+        took, facts = time.perf_counter() - began, training.facts
+        return Trained(training.model, delta, encode, preprocess, means, took, self.precision, facts)
+
+    def posed(
+        self,
+        backbone: Backbone,
+        images: Images,
+        preprocess: Preprocess,
+        *,
+        device: torch.device,
+        cache: GroupCache | None = None,
+        progress: Progress = SILENT,
+    ) -> Training:
+        """The problem before its first step."""
+        cache = GroupCache() if cache is None else cache
         dtype = torch.float64 if self.dtype == "float64" else torch.float32
         body = Linearization(backbone.body.to(device=device, dtype=dtype))
         inputs = cache.get(("inputs", self.dtype), lambda: _inputs(body, images, preprocess, device, dtype))
-        needed = self.scope == "fc" or self.kfac or self.head == "probe"
-        features = (
-            cache.get(("features", self.dtype), lambda: sweep.features(body, inputs, progress=progress))
-            if needed
-            else None
-        )
-        heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed).to(device, dtype)
-        model = LinearModel(body if self.scope == "all" else NOTHING, heads[None], True, 0.0)
-        training = Training(self, model, body, inputs, features, cache)
-        delta, losses = training.run(RandomViews(images, preprocess, self.augment, device), progress)
-        means = per_epoch(losses, len(images), training.batch)
-        encode = None if self.scope == "all" else body
-        return Trained(model, delta, encode, preprocess, means, time.perf_counter() - began)
+        features = None
+        if self.head == "probe":
+            features = cache.get(("features", self.dtype), lambda: sweep.features(body, inputs, progress=progress))
+        heads = make_head(self.head, features, images, backbone.features, self.alpha, self.seed, self.head_std)
+        model = LinearModel(body if self.scope == "all" else NOTHING, heads.to(device, dtype)[None], True, 0.0)
+        return Training(self, model, body, inputs, cache)
 
     def cotangent(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """ℓ (B,) and −∂ℓ/∂f (B, C)."""

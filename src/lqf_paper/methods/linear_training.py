@@ -1,23 +1,26 @@
 """The steps of a linear method by mini-batches: gradients, preconditioner, features of random views for a head alone.
 
-`lqf_paper.methods.linear` says what is minimised and how P is damped.
+`lqf_paper.methods.linear` says what is minimised; the loop and the damping are those of `lqf fit --solver sgd`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
 from lqf.curvature import KFAC, Preconditioner, precondition
-from lqf.curvature.blocks import Kronecker
+from lqf.curvature.damping import DampedCurvature, Damping
 from lqf.curvature.preconditioner import head_block
 from lqf.data import normalize
-from lqf.fast.fused import FusedLinearization
 from lqf.fast.replay import Passes, Replayed
+from lqf.linear import sweep
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
@@ -25,12 +28,15 @@ from lqf.linear.problem import QuadraticProblem
 from lqf.linear.ridge import Ridge
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
-from lqf.training.finetune import rate
-from lqf.training.network import autocast, plain_float32
+from lqf.solvers import SGD, Adam
+from lqf.solvers.stable_damping import BATCHES, stable_damping, stable_rate
+from lqf.solvers.stochastic import Inverse, Stochastic
+from lqf.training.finetune import STOP_EPOCHS
 from lqf.training.random_views import RandomViews
-from lqf.training.stream import drawn, steps, stream
+from lqf.training.stream import drawn, per_epoch, steps, stream
 from lqf.utils.progress import Progress
 from lqf_paper.methods.feature_batches import feature_batches
+from lqf_paper.methods.models import encoded, products, quick
 from lqf_paper.runner.group_cache import GroupCache
 
 if TYPE_CHECKING:
@@ -38,6 +44,17 @@ if TYPE_CHECKING:
 
 Direction = Callable[[Tensor], Tensor]
 """Gradient of the mean loss -> direction of the step."""
+
+
+@dataclass(frozen=True)
+class Plain:
+    """No preconditioner: the sum-form gradient, scaled to that of the mean."""
+
+    scale: float
+
+    def solve(self, v: Tensor) -> Tensor:
+        """P⁻¹ v."""
+        return self.scale * v
 
 
 @dataclass
@@ -48,8 +65,8 @@ class Training:
     model: LinearModel
     body: Linearization
     inputs: Inputs
-    features: Tensor | None
     cache: GroupCache
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def batch(self) -> int:
@@ -59,51 +76,101 @@ class Training:
     def total(self) -> int:
         return steps(len(self.inputs), self.how.epochs, self.batch)
 
+    def central_features(self, progress: Progress) -> Tensor:
+        """(N, p) of the central views."""
+        return self.cache.get(
+            ("features", self.how.dtype), lambda: sweep.features(self.body, self.inputs, progress=progress)
+        )
+
+    @property
+    def kappa(self) -> float:
+        """κ: the curvature of ℓ at w0."""
+        return 1.0 if self.how.loss == "mse" else 1.0 / self.model.n_outputs
+
+    @cached_property
+    def labels(self) -> Tensor:
+        return torch.tensor(self.inputs.images.samples.labels, device=self.inputs.device)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """s, of mean one."""
+        samples = self.inputs.images.samples
+        weights = torch.tensor(samples.weights, dtype=self.inputs.dtype, device=self.inputs.device)
+        return weights / weights.mean()
+
+    def solver(self, learning_rate: float) -> Stochastic:
+        """What takes the steps."""
+        how = self.how
+        given: dict[str, Any] = {"learning_rate": learning_rate, "schedule": how.schedule}
+        return SGD(momentum=how.momentum, **given) if how.optimiser == "sgd" else Adam(beta1=how.beta1, **given)
+
+    @cached_property
+    def problem(self) -> QuadraticProblem:
+        """Its squared error in sum form, over the central views; ridge strengths μ = Nλ/κ."""
+        mu = self.how.weight_decay * len(self.inputs) / self.kappa
+        fold = torch.zeros(len(self.inputs), dtype=torch.long, device=self.inputs.device)
+        targets = self.how.alpha * F.one_hot(self.labels, self.model.n_outputs).to(self.inputs.dtype)
+        return QuadraticProblem(self.model, self.inputs, targets, self.weights, fold, Ridge(mu, mu))
+
     def run(self, views: RandomViews, progress: Progress) -> tuple[Tensor, Tensor]:
         """δ, and the loss of every step on the CPU."""
-        how, device = self.how, self.inputs.device
-        samples = self.inputs.images.samples
-        labels = torch.tensor(samples.labels, device=device)
-        weights = torch.tensor(samples.weights, dtype=self.inputs.dtype, device=device)
-        weights = weights / weights.mean()
-        delta = nn.Parameter(torch.zeros(self.model.size, dtype=self.inputs.dtype, device=device))
-        optimiser, direction = self._optimiser(delta), self._direction(weights, progress)
-        total = self.total
-        losses = torch.zeros(total, device=device, dtype=self.inputs.dtype)
-        gradient = self._recorded(delta, direction, progress.say)
-        with progress.stage("training", total=total * self.batch, unit="images") as stage, plain_float32():
-            for k, (rows, given) in enumerate(self._batches(views)):
-                optimiser.param_groups[0]["lr"] = how.learning_rate * rate(how.schedule, k / total)
-                losses[k], delta.grad = gradient(given, labels[rows], weights[rows])
-                optimiser.step()
+        total, inverse = self.total, self.inverse(views, progress)
+        solver = self.solver(self.learning_rate(inverse, views))
+        state = solver.start(self.problem.zero())
+        losses, wrong = (torch.zeros(total, device=self.inputs.device, dtype=self.inputs.dtype) for _ in range(2))
+        gradient = self._recorded(state["delta"], self._direction(inverse), progress.say)
+        made = 0
+        with progress.stage("training", total=total * self.batch, unit="images") as stage, products(self.how.precision):
+
+            def direction(batch: tuple[Tensor, Tensor]) -> Tensor:
+                nonlocal made
+                rows, given = batch
+                losses[made], wrong[made], g = gradient(given, self.labels[rows], self.weights[rows])
+                made += 1
                 stage.advance(self.batch)
-        return delta.detach(), losses.cpu()
+                return g
 
-    def _recorded(self, delta: nn.Parameter, direction: Direction, say: Callable[[str], None]) -> Passes:
-        """(pixels or features, labels, sample weights) -> mean loss and direction of the step; one recording on a GPU.
+            solver.descend(state, self._until_learned(self._batches(views), wrong), direction, total)
+        return state["delta"], losses[:made].cpu()
 
-        It reads δ where it lies. The update of δ, one kernel, stays outside.
+    def _until_learned(
+        self, batches: Iterable[tuple[Tensor, Tensor]], wrong: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches, up to where the training error has been low for some epochs."""
+        below, n = self.how.stop_below, len(self.inputs)
+        for k, batch in enumerate(batches):
+            yield batch
+            ended = (k + 1) * self.batch // n > k * self.batch // n
+            if below is not None and ended:
+                last = per_epoch(wrong[: k + 1].cpu(), n, self.batch)[-STOP_EPOCHS:]
+                if len(last) == STOP_EPOCHS and max(last) <= below:
+                    return
+
+    def _recorded(self, delta: Tensor, direction: Direction, say: Callable[[str], None]) -> Passes:
+        """(pixels or features, labels, weights) -> mean loss, share of wrong predictions, direction of the step.
+
+        One recording on a GPU, which reads δ where it lies. The update of δ stays outside.
         """
         model = self._quick()
 
-        def gradient(given: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
-            x = normalize(given, self.inputs.preprocess, self.inputs.dtype) if self.how.scope == "all" else given
-            loss, g = self._gradient(model, x, y, s, delta)
-            return loss, direction(g)
+        def gradient(given: Tensor, y: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+            loss, wrong, g = self._gradient(model, self._input(given), y, s, delta)
+            return loss, wrong, direction(g)
 
         return Replayed(gradient, say)
 
-    def _gradient(self, model: LinearModel, x: Tensor, y: Tensor, s: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean loss and gradient of a batch, the penalty in the gradient."""
+    def _gradient(self, model: LinearModel, x: Tensor, y: Tensor, s: Tensor, delta: Tensor) -> tuple[Tensor, ...]:
+        """Mean loss, share of wrong predictions and gradient of a batch, the penalty in the gradient."""
         kept: list[Tensor] = []
 
         def cotangent(z: Tensor, jd: Tensor) -> Tensor:
-            losses, u = self.how.cotangent(model.base(z) + jd, y)
-            kept.append((s * losses).mean())
+            outputs = model.base(z) + jd
+            losses, u = self.how.cotangent(outputs, y)
+            kept.extend([(s * losses).mean(), (outputs.argmax(1) != y).to(losses).mean()])
             return s[:, None] * u
 
-        pulled = model.fused(x, delta.detach(), cotangent)[1]
-        return kept[0], self.how.weight_decay * delta.detach() - pulled / len(x)
+        pulled = model.fused(x, delta, cotangent)[1]
+        return *kept[:2], self.how.weight_decay * delta - pulled / len(x)
 
     def _batches(self, views: RandomViews) -> Iterable[tuple[Tensor, Tensor]]:
         """Row numbers of every step, and pixels for a linearised network or features for a head alone."""
@@ -111,8 +178,7 @@ class Training:
         if how.scope == "all":
             return stream(views, n, how.epochs, self.batch, how.seed)
         if how.augment == "none":  # every step sees the same features
-            assert self.features is not None
-            z = self.features
+            z = self._encoded(views.batch(torch.arange(n, device=views.device), None))
             return (
                 (rows, z[rows]) for rows in drawn(views, n, how.epochs, how.seed)[0].split(self.batch)[: self.total]
             )
@@ -124,43 +190,80 @@ class Training:
         return self.cache.get(name, lambda: list(made))
 
     def _encoded(self, pixels: Tensor) -> Tensor:
-        """Features (B, p); on a GPU in the precision that linearised networks have there."""
-        device, dtype = self.inputs.device, self.inputs.dtype
-        narrow = self.how.precision if device.type == "cuda" else "float32"
-        x = normalize(pixels, self.inputs.preprocess, dtype)
-        with autocast(device, narrow):
-            return self.body.value(x).to(dtype)
+        """Features (B, p), as in test."""
+        with products(self.how.precision), torch.no_grad():
+            return torch.cat(
+                [
+                    encoded(self.body, normalize(part, self.inputs.preprocess, self.inputs.dtype), self.how.precision)
+                    for part in pixels.split(256)
+                ]
+            )
 
-    def _optimiser(self, delta: nn.Parameter) -> torch.optim.Optimizer:
-        fused = delta.device.type == "cuda"
-        if self.how.optimiser == "adam":
-            return torch.optim.Adam([delta], lr=self.how.learning_rate, betas=(self.how.beta1, 0.999), fused=fused)
-        return torch.optim.SGD([delta], lr=self.how.learning_rate, momentum=self.how.momentum, fused=fused)
-
-    def _direction(self, weights: Tensor, progress: Progress) -> Direction:
-        """Gradient of the mean loss -> N·P⁻¹ times it; κ is the curvature of ℓ at w0."""
-        if not self.how.kfac:
+    def _direction(self, inverse: Plain | DampedCurvature) -> Direction:
+        """Gradient of the mean loss -> N/κ·P⁻¹ times it."""
+        if isinstance(inverse, Plain):
             return lambda g: g
-        assert self.features is not None
-        n, c = len(self.inputs), self.model.n_outputs
-        kappa = 1.0 if self.how.loss == "mse" else 1.0 / c
-        mu = self.how.weight_decay * n / kappa
-        targets = torch.zeros(n, c, dtype=self.inputs.dtype, device=self.inputs.device)
-        fold = torch.zeros(n, dtype=torch.long, device=self.inputs.device)
-        problem = QuadraticProblem(self.model, self.inputs, targets, weights, fold, Ridge(mu, mu))
-        p = self._preconditioner(problem, progress)
-        more = damped(problem, p, self.how.damping / (self.batch * c))
+        scale = len(self.inputs) / self.kappa
 
         def direction(g: Tensor) -> Tensor:
             with matmul_precision(fast=True):
-                return p.solve(g, more).mul_(n / kappa)
+                return inverse.solve(g).mul_(scale)
 
         return direction
 
-    def _preconditioner(self, problem: QuadraticProblem, progress: Progress) -> Preconditioner:
-        """A without the penalty: the ridge strengths of ``problem`` enter where it is solved with."""
-        how, features = self.how, self.features
-        assert features is not None
+    def inverse(self, views: RandomViews, progress: Progress) -> Plain | DampedCurvature:
+        """P⁻¹, times κ: what the sum-form gradient of the squared error goes through."""
+        how = self.how
+        if not how.kfac:
+            return Plain(self.kappa / len(self.inputs))
+        curvature = self.curvature(progress)
+        damping = self._stable(curvature, views) if how.damping == "auto" else self._damping(float(how.damping))
+        damped = damping.of(curvature, self.problem)
+        self.facts |= {"damping": damping.rho, "preconditioned": damped.preconditioned().to_dict()}
+        return damped
+
+    def learning_rate(self, inverse: Inverse, views: RandomViews) -> float:
+        """η as given, or the largest whose steps do not overshoot the first batches."""
+        how = self.how
+        if how.learning_rate != "stable":
+            return float(how.learning_rate)
+        with products(how.precision):
+            found = stable_rate(inverse, self.quick_problem(), self._first(views), how.momentum)
+        self.facts["learning_rate"] = found
+        return found
+
+    def _damping(self, rho: float) -> Damping:
+        return Damping(rho, self.how.damping_kind, self.batch)
+
+    def _stable(self, curvature: Preconditioner, views: RandomViews) -> Damping:
+        """The least damping whose steps do not overshoot the first batches."""
+        assert not isinstance(self.how.learning_rate, str)
+        with products(self.how.precision):
+            return stable_damping(
+                curvature,
+                self.quick_problem(),
+                self._first(views),
+                kind=self.how.damping_kind,
+                learning_rate=self.how.learning_rate,
+                momentum=self.how.momentum,
+                batch=self.batch,
+            )
+
+    def quick_problem(self) -> QuadraticProblem:
+        """`problem` by the products of the precision."""
+        return replace(self.problem, model=self._quick())
+
+    def _first(self, views: RandomViews) -> list[tuple[Tensor, Tensor]]:
+        """The first batches."""
+        return [(rows, self._input(given)) for rows, given in islice(self._batches(views), BATCHES)]
+
+    def _input(self, given: Tensor) -> Tensor:
+        return normalize(given, self.inputs.preprocess, self.inputs.dtype) if self.how.scope == "all" else given
+
+    def curvature(self, progress: Progress) -> Preconditioner:
+        """A without the penalty and without damping."""
+        how, problem = self.how, self.problem
+        features = self.central_features(progress)
 
         def make() -> Preconditioner:
             with matmul_precision(fast=True):
@@ -168,24 +271,10 @@ class Training:
                     return precondition(problem, features, seed=how.seed, progress=progress)
                 return Preconditioner(head_block(problem, features), KFAC(problem.model.body.layout, {}, {}, {}, {}))
 
-        return self.cache.get(("kfac", how.scope, how.head, how.alpha, how.seed, how.dtype), make)
+        return self.cache.get(("kfac", how.scope, how.head, how.head_std, how.alpha, how.seed, how.dtype), make)
 
     def _quick(self) -> LinearModel:
-        """The model with faster products from one pass, on a GPU."""
-        if self.how.scope == "fc" or self.inputs.device.type != "cuda":
+        """The model by the products of its precision."""
+        if self.how.scope == "fc":
             return self.model
-        dtype = torch.bfloat16 if self.how.precision == "bf16" else self.inputs.dtype
-        return replace(self.model, body=FusedLinearization(self.body, dtype, self.inputs.example()))
-
-
-def damped(problem: QuadraticProblem, p: Preconditioner, rho: float) -> QuadraticProblem:
-    """The problem with ridge strengths μ + ρ·tr A, of the head's and of the body's block, for P alone."""
-    ridge = problem.ridge
-    return problem.with_ridge(Ridge(ridge.head + rho * _trace(p.head), ridge.body + rho * _trace(p.body)))
-
-
-def _trace(block: Kronecker | KFAC) -> float:
-    if isinstance(block, Kronecker):
-        return float(block.d.double().sum())
-    parts = [*(k.d for k in block.kronecker.values()), *(c.lam for c in block.channels.values())]
-    return float(torch.stack([t.double().sum() for t in parts]).sum()) if parts else 0.0
+        return replace(self.model, body=quick(self.body, self.how.precision, self.inputs.example()))

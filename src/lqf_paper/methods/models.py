@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lqf.data import Images, Preprocess
-from lqf.fast import FastLinearization
+from lqf.fast.fused import FusedLinearization
 from lqf.linear.inputs import Inputs
 from lqf.linear.linearize import Linearization
 from lqf.linear.model import LinearModel
 from lqf.linear.sweep import sweep
-from lqf.training.network import plain_float32
+from lqf.runtime.precision import matmul_precision
+from lqf.training.network import autocast, plain_float32
 from lqf_paper.methods.mirrored import Mirrored
 from lqf_paper.runner.predictions import packed
+
+Precision = Literal["float32", "tf32", "bf16"]
 
 
 class Model(Protocol):
@@ -47,6 +52,8 @@ class Trained:
         preprocess: pixels to inputs.
         losses: mean training loss of every epoch, without the penalty.
         seconds: of the fit.
+        precision: of the products, as in training.
+        report: JSON values: how P was damped, and what of the spectrum it preconditions.
     """
 
     model: LinearModel
@@ -55,23 +62,42 @@ class Trained:
     preprocess: Preprocess
     losses: tuple[float, ...]
     seconds: float
+    precision: Precision = "float32"
+    report: dict[str, Any] = field(default_factory=dict)
 
     def outputs(self, images: Images, batch_size: int = 64) -> Tensor:
-        """Class scores (N, C) of the central views, on the CPU; in the floating-point type of δ."""
+        """Class scores (N, C) of the central views, on the CPU; by the products of the training."""
         inputs = Inputs(
             images, self.preprocess, device=self.delta.device, dtype=self.delta.dtype, batch_size=batch_size
         )
         model, encode = self.model, self.encode
         if encode is None:
-            body = FastLinearization(model.body, self.delta.dtype, inputs.example(), recorded=False)
-            model = replace(model, body=body)
+            model = replace(model, body=quick(model.body, self.precision, inputs.example()))
 
         def apply(_: Tensor, x: Tensor) -> Tensor:
-            z, jd = model.jvp(x if encode is None else encode.value(x), self.delta)
+            z, jd = model.jvp(x if encode is None else encoded(encode, x, self.precision), self.delta)
             return model.base(z) + jd
 
-        with plain_float32():
+        with products(self.precision):
             return sweep(inputs.batches(), len(inputs), apply, collect=torch.device("cpu"))
+
+
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """Around passes: TF32 where that is the precision, float32 without it elsewhere."""
+    with plain_float32(), matmul_precision(fast=precision == "tf32"):
+        yield
+
+
+def quick(body: Linearization, precision: str, example: Tensor) -> FusedLinearization:
+    """The passes of training and of test: in bfloat16, or in the type of ``example``."""
+    return FusedLinearization(body, torch.bfloat16 if precision == "bf16" else example.dtype, example)
+
+
+def encoded(body: Linearization, x: Tensor, precision: str) -> Tensor:
+    """Features (B, p) for a head alone."""
+    with autocast(x.device, precision):
+        return body.value(x).to(x.dtype)
 
 
 def scores(model: Model, images: Images) -> Tensor | None:

@@ -23,6 +23,7 @@ class Done:
         seconds: what it took.
         hardware: where.
         side_by_side: how many processes computed cells when it began, its own among them.
+        earlier: whether it was computed before defaults changed that it does not name (`Work.earlier`).
     """
 
     cell: Cell
@@ -30,6 +31,7 @@ class Done:
     seconds: float
     hardware: dict[str, Any] = field(default_factory=dict)
     side_by_side: int = 1
+    earlier: bool = False
 
     @property
     def params(self) -> dict[str, Any]:

@@ -40,6 +40,17 @@ class Defaults:
         whole = {**own, **self.fixed, **settings}
         return {k: float(v) if type(v) is int and type(own.get(k)) is float else v for k, v in whole.items()}
 
+    def earlier(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The same settings as they were completed before the defaults in `EARLIER` of the dataclass changed.
+
+        None where none of them has, or where a cell names one of them. A value of None: the setting was not there.
+        """
+        changed: Mapping[str, Any] = getattr(self.of, "EARLIER", {})
+        if not changed or changed.keys() & (settings.keys() | self.fixed.keys()):
+            return None
+        before = {**self.complete(settings), **changed}
+        return {k: v for k, v in before.items() if k not in changed or v is not None}
+
     def _counts(self, f: Field[Any]) -> bool:
         """Whether a result depends on a field: how far a climb goes says nothing about one model, and a setting that
         came later counts where it is given.
@@ -90,12 +101,23 @@ class Work:
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """All that the result depends on apart from data and workspace, JSON values."""
-        parameters = inspect.signature(self.function).parameters.values()
-        whole = {p.name: p.default for p in parameters if p.default is not p.empty} | dict(params)
-        named = self.settings_of(whole) if self.settings_of else self.function
-        known = defaults_of(named)
+        whole, known = self._named(params)
         if whole.get("settings") is not None:
             whole["settings"] = known.complete(whole["settings"])
+        return self._described(whole, known)
+
+    def earlier(self, params: Mapping[str, Any]) -> dict[str, Any] | None:
+        """As `complete` was before defaults changed; None: they have not."""
+        whole, known = self._named(params)
+        settings = None if whole.get("settings") is None else known.earlier(whole["settings"])
+        return None if settings is None else self._described({**whole, "settings": settings}, known)
+
+    def _named(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], Defaults]:
+        parameters = inspect.signature(self.function).parameters.values()
+        whole = {p.name: p.default for p in parameters if p.default is not p.empty} | dict(params)
+        return whole, defaults_of(self.settings_of(whole) if self.settings_of else self.function)
+
+    def _described(self, whole: dict[str, Any], known: Defaults) -> dict[str, Any]:
         versions = {"version": self.version, "settings_version": known.version}
         return {**versions, "params": whole, "constants": dict(self.constants)}
 

@@ -26,6 +26,8 @@ from lqf_paper.runner.workspace import Task, Workspace, open_task
 
 Cells = dict[str, Cell]
 """Cells by their keys, each once."""
+SHARING = ("fit", "validation", "convergence")
+"""Works whose cells share features and curvature with those of their group."""
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Run:
         store: where finished cells lie.
         progress: where to report.
         methods: of a search, those whose cells `compute` computes; empty: all.
+        earlier_too: where a method has no cell of today on a data set, take those that were computed before defaults
+            changed (`Work.earlier`).
         failed: after `compute`, why cells failed, here or in another process; they are tried again next time.
         elsewhere: after `compute`, keys of cells that other processes were still computing.
     """
@@ -49,6 +53,7 @@ class Run:
     store: Store
     progress: Progress
     methods: Sequence[str] = ()
+    earlier_too: bool = False
     failed: dict[str, str] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
     _began: float = field(default_factory=time.time)
@@ -83,7 +88,12 @@ class Run:
 
     def missing(self) -> int:
         """How many cells are not there."""
-        return sum(self.store.get(self.identity(c)) is None for c in self.every().values())
+        return sum(self._record(c) is None for c in self.every().values())
+
+    def _record(self, cell: Cell) -> dict[str, Any] | None:
+        """What is kept of a cell, as it is described today or, with `earlier_too`, as it was before."""
+        record, earlier = self.store.get(self.identity(cell)), self.earlier(cell)
+        return self.store.get(earlier) if record is None and self.earlier_too and earlier is not None else record
 
     def _search(self, name: str) -> Cells:
         return {key(self.identity(c)): c for c in self.experiments[name].cells(self.tasks, self.scale)}
@@ -107,19 +117,22 @@ class Run:
 
     def _finished(self, cells: Sequence[Cell]) -> tuple[list[Done], dict[str, str]]:
         """Those of the cells that are there, and why others have failed."""
-        done, failed = [], {}
+        done: list[Done] = []
+        failed = {}
         for cell in cells:
             identity = self.identity(cell)
-            record, why = self.store.get(identity), self.store.failure(identity)
+            record, why = self._record(cell), self.store.failure(identity)
             if record is not None:
                 settings, classes = identity["params"].get("settings") or {}, len(self._task(cell).classes)
                 result = (
                     judged(record["result"], settings, classes) if "losses" in record["result"] else record["result"]
                 )
-                fields = (record[k] for k in ("seconds", "hardware", "side_by_side"))
-                done.append(Done(cell, result, *fields))
+                seconds, machine, side = (record[k] for k in ("seconds", "hardware", "side_by_side"))
+                done.append(Done(cell, result, seconds, machine, side, self.store.get(identity) is None))
             elif why is not None:
                 failed[str(cell)] = why
+        today = {_method(d.cell) for d in done if not d.earlier}
+        done = [d for d in done if not d.earlier or _method(d.cell) not in today]
         return done, failed
 
     def _chosen(self, cell: Cell) -> bool:
@@ -140,6 +153,11 @@ class Run:
         task = self._task(cell)
         settings = WORKS[cell.work].complete(cell.params)
         return {"work": cell.work, **settings, "data": task.fingerprint, "lab": task.workspace.describe()}
+
+    def earlier(self, cell: Cell) -> dict[str, Any] | None:
+        """`identity` as it was before defaults changed; None: they have not."""
+        settings = WORKS[cell.work].earlier(cell.params)
+        return None if settings is None else {**self.identity(cell), **settings}
 
     def _in_order(self, cells: Cells, claims: Claims) -> Cells:
         """Those last that failed before, or whose process was killed: they might end this one too."""
@@ -177,8 +195,8 @@ class Run:
     def _compute(self, k: str, cell: Cell, at: str, claims: Claims) -> None:
         task, identity, processes = self._task(cell), self.identity(cell), len(claims.living())
         began, why = time.perf_counter(), None
-        if cell.work != "fit":
-            task.workspace.cache.under(None)  # only fits share anything
+        if cell.work not in SHARING:
+            task.workspace.cache.under(None)
         try:
             result = WORKS[cell.work].function(task, **cell.params)
             seconds = time.perf_counter() - began
@@ -200,6 +218,10 @@ class Run:
 
     def _task(self, cell: Cell) -> Task:
         return next(t for t in self.tasks if t.name == cell.data)
+
+
+def _method(cell: Cell) -> tuple[str, str, Any]:
+    return cell.data, cell.work, cell.params.get("method")
 
 
 def reason(error: Exception) -> str:

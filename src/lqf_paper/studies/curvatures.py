@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call
 
-from lqf.curvature import Preconditioner, precondition
+from lqf.curvature import precondition
+from lqf.curvature.damping import DampedCurvature, Damping, DampingKind
 from lqf.curvature.preconditioner import spread
 from lqf.data import Images
 from lqf.linear.problem import QuadraticProblem
@@ -24,7 +25,6 @@ from lqf.training.finetune import FineTuning, seeded
 from lqf.training.network import Network, placed
 from lqf_paper.methods.catalogue import fit_method
 from lqf_paper.methods.linear import Linear
-from lqf_paper.methods.linear_training import damped
 from lqf_paper.runner.registry import defaults, work
 from lqf_paper.runner.workspace import Task
 from lqf_paper.studies.affine_norm import with_affine_norms
@@ -43,6 +43,9 @@ from lqf_paper.studies.spectrum import (
 TOL = 1e-2
 """Relative accuracy of the eigenvalues: far below what a histogram shows. Products may be TF32's, which are ten times
 as accurate."""
+RHO = 1.0
+KIND: DampingKind = "trace"
+"""How P is damped here: a number added to all eigenvalues, which those of P⁻¹H show most plainly."""
 PROBES = 8
 """Random vectors that a mean eigenvalue is measured with, to one or two per cent with a real network."""
 
@@ -69,10 +72,10 @@ def spectrum_of_nlft(
     return replace(found, mean=mean).to_dict()
 
 
-@work("spectra of lqf", version=2, tol=TOL, probes=PROBES, damping=Linear.damping, batch_size=Linear.batch_size)
+@work("spectra of lqf", version=2, tol=TOL, probes=PROBES, damping=RHO, batch_size=Linear.batch_size)
 @defaults(Settings, **LQF)
 def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P as in `lqf_paper.methods.linear`."""
+    """Of H/N over head and body, and of P^(−1/2) H P^(−1/2) with P damped as `KIND` says."""
     workspace, part = task.workspace, _some(task, images)
     net = copy.deepcopy(workspace.network(leaky=True))
     given = {"seed": seed, **settings}
@@ -85,10 +88,10 @@ def spectra_of_lqf(task: Task, *, k: int, images: int, settings: dict[str, Any],
         made = precondition(
             training.quadratic, training.features, draws=s.draws, seed=s.seed, progress=workspace.progress
         )
-        rho = Linear.damping / (Linear.batch_size * problem.model.n_outputs)
+        damped = Damping(RHO, KIND, Linear.batch_size).of(made, problem)
         return {
             "lqf": _plain(problem, k, how).to_dict(),
-            "kfac": _preconditioned(problem, made, damped(problem, made, rho), k, how).to_dict(),
+            "kfac": _preconditioned(problem, damped, k, how).to_dict(),
         }
 
 
@@ -99,13 +102,11 @@ def _plain(problem: QuadraticProblem, k: int, how: dict[str, Any]) -> Spectrum:
     return replace(largest(product, like, k, **how), mean=mean).shifted(decay, problem.size)
 
 
-def _preconditioned(
-    problem: QuadraticProblem, made: Preconditioner, damped: QuadraticProblem, k: int, how: dict[str, Any]
-) -> Spectrum:
+def _preconditioned(problem: QuadraticProblem, damped: DampedCurvature, k: int, how: dict[str, Any]) -> Spectrum:
     """Of P^(−1/2) H P^(−1/2); the mean is that of the directions in which outputs move, without the ridge."""
     zero = problem.zero()
-    found = largest(preconditioned_curvature(problem, made, damped), zero, k, **how)
-    data = preconditioned_curvature(problem.with_ridge(Ridge(0.0, 0.0)), made, damped)
+    found = largest(preconditioned_curvature(problem, damped), zero, k, **how)
+    data = preconditioned_curvature(problem.with_ridge(Ridge(0.0, 0.0)), damped)
     return replace(found, mean=trace(data, zero, PROBES, how["seed"]) / problem.targets.numel())
 
 

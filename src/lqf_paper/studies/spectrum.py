@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, jvp
 
-from lqf.curvature import Preconditioner
+from lqf.curvature.damping import DampedCurvature
 from lqf.errors import LQFError, MissingDependency
 from lqf.linear.problem import QuadraticProblem, constant
 from lqf.utils.progress import SILENT, Progress
@@ -152,14 +152,6 @@ def row_curvature(problem: QuadraticProblem) -> tuple[Product, Tensor, float]:
     return product, torch.zeros_like(problem.targets).reshape(-1), problem.ridge.head / total
 
 
-def preconditioned_curvature(
-    problem: QuadraticProblem, preconditioner: Preconditioner, damped: QuadraticProblem | None = None
-) -> Product:
-    """P^(−1/2) H P^(−1/2): the eigenvalues of P⁻¹H, in a symmetric form; P has the ridge strengths of ``damped``."""
-    ridged = problem if damped is None else damped
-
-    def product(v: Tensor) -> Tensor:
-        moved = problem.product(preconditioner.inverse_root(v, ridged))
-        return preconditioner.inverse_root(moved, ridged)
-
-    return product
+def preconditioned_curvature(problem: QuadraticProblem, damped: DampedCurvature) -> Product:
+    """P^(−1/2) H P^(−1/2): the eigenvalues of P⁻¹H, in a symmetric form."""
+    return lambda v: damped.inverse_root(problem.product(damped.inverse_root(v)))

@@ -103,8 +103,17 @@ function whatIf(found, ticked, panel) {
         const soon = await asking("/api/what-if", { ...question, test: false });
         if (mine === asked) panel.replaceChildren(...changed(found, soon));
         if (mine !== asked || shown.about.test === null) return;
-        const whole = await asking("/api/what-if", question); // the test images' kernel takes long, the first time
-        if (mine === asked) panel.replaceChildren(...changed(found, whole));
+        for (;;) { // the test images' kernel is made once, behind the page
+          const whole = await asking("/api/what-if", question);
+          if (mine !== asked) return;
+          panel.replaceChildren(...changed(found, whole));
+          if (!whole.ahead) return;
+          const { done, total } = whole.ahead;
+          const far = total ? `, ${percent(done / total, 0)}` : "";
+          panel.append(el("p", { class: "small" }, `The test error follows: its kernel is being made${far}.`));
+          await new Promise((later) => setTimeout(later, 1000));
+          if (mine !== asked) return;
+        }
       } catch (e) { if (mine === asked) panel.replaceChildren(notice("No answer.", e.message)); }
       finally { panel.removeAttribute("aria-busy"); }
     }, 80);

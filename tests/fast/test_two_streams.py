@@ -7,10 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from cases import every_network, images, network
+from lqf.backbones.activations import LeakyReLU6
 from lqf.backbones.bilinear_pool import BilinearPool
 from lqf.backbones.both_pool import BothPool
 from lqf.errors import LQFError
-from lqf.export.two_streams import TwoStreams
+from lqf.fast.gates import leaky6, through_leaky6
+from lqf.fast.two_streams import TwoStreams
 from lqf.linear.linearize import Linearization
 
 
@@ -51,6 +53,8 @@ FUNCTIONS = {
     "softplus": nn.functional.softplus,
     "sigmoid, tanh": lambda x: torch.sigmoid(x) * torch.tanh(x),
     "leaky": lambda x: nn.functional.leaky_relu(x, 0.2),
+    "leaky to six": lambda x: LeakyReLU6(0.1)(4 * x),
+    "relu": nn.functional.relu,
     "lerp": lambda x: torch.lerp(x, x * x, 0.3),
     "max pool": lambda x: nn.functional.max_pool2d(x, 3, 2, 1),
     "average pool": lambda x: nn.functional.avg_pool2d(x, 2),
@@ -102,3 +106,25 @@ def test_an_operation_without_a_rule_is_named() -> None:
     streams = TwoStreams(net, exact.layout.views(torch.ones(exact.size).double()), images(2))
     with pytest.raises(LQFError, match=r"cumsum.*cannot be exported"):
         streams(images(2))
+
+
+def test_leaky_activations_are_one_operation_each() -> None:
+    """Also at the kinks, and in a graph that is written; another interpolation stays what it is."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), LeakyReLU6(), nn.Flatten()).double().eval()
+    x = images(3)
+    exact = Linearization(net)
+    streams = TwoStreams(net, exact.layout.views(torch.ones(exact.size, dtype=x.dtype)), x[:2])
+    assert [n.target for n in streams.nodes.nodes].count(leaky6) == 1
+    assert not [n for n in streams.nodes.nodes if "lerp" in str(n.target)]
+    at = torch.tensor([-3.0, -0.0, 0.0, 1e-300, 3.0, 6.0, 7.0], dtype=torch.float64)
+    module = LeakyReLU6()
+    value, change = torch.func.jvp(module, (at,), (torch.ones_like(at),))
+
+    class Written(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return leaky6(x, 0.01), through_leaky6(torch.ones_like(x), x, 0.01)
+
+    for got in (Written()(at), torch.export.export(Written(), (at,)).module()(at)):
+        assert torch.equal(got[0], value)
+        torch.testing.assert_close(got[1], change, rtol=0, atol=1e-16)

@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lqf.errors import LQFError
+from lqf.fast.gates import leaky6, through_between, through_leaky, through_leaky6, through_relu
+from lqf.fast.slopes import between, elu_slope, gelu_slope, hardswish_slope, mish_slope, silu_slope
 
 
 class Dual(NamedTuple):
@@ -280,40 +282,15 @@ def _activation(slope: Callable[..., Tensor]) -> Rule:
     return rule
 
 
-def _between(x: Tensor, low: float, high: float) -> Tensor:
-    return ((x > low) & (x < high)).to(x.dtype)
+def _gate(through: Callable[..., Tensor]) -> Rule:
+    """A rule from what lets the derivative through: dx, x, further arguments."""
 
+    def rule(target: Any, x: Dual, *args: Any, **kwargs: Any) -> Dual:
+        assert x.tangent is not None
+        y = target(x.value, *args, **kwargs)
+        return Dual(y, through(x.tangent, x.value, *args, **kwargs))
 
-def _gelu_slope(x: Tensor, y: Tensor, approximate: str = "none") -> Tensor:
-    if approximate == "none":
-        density = torch.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-        return 0.5 * (1 + torch.erf(x / math.sqrt(2))) + x * density
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-    t = torch.tanh(inner)
-    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
-
-
-def _silu_slope(x: Tensor, y: Tensor) -> Tensor:
-    s = torch.sigmoid(x)
-    return s + y * (1 - s)
-
-
-def _hardswish_slope(x: Tensor, y: Tensor) -> Tensor:
-    inside = _between(x, -3, 3)
-    return inside * (x / 3 + 0.5) + (x >= 3).to(x.dtype)
-
-
-def _leaky_slope(x: Tensor, y: Tensor, slope: float = 0.01) -> Tensor:
-    return torch.where(x > 0, torch.ones_like(x), torch.full_like(x, slope))
-
-
-def _elu_slope(x: Tensor, y: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
-    return torch.where(x > 0, torch.full_like(x, scale), input_scale * (y + scale * alpha))
-
-
-def _mish_slope(x: Tensor, y: Tensor) -> Tensor:
-    t = torch.tanh(F.softplus(x))
-    return t + x * (1 - t * t) * torch.sigmoid(x)
+    return rule
 
 
 def _softmax(target: Any, x: Dual, dim: int, *args: Any, **kwargs: Any) -> Dual:
@@ -372,22 +349,20 @@ RULES: dict[Any, Rule] = {
     aten.batch_norm: _batch_norm,
     aten.layer_norm: _layer_norm,
     aten.group_norm: _group_norm,
-    **dict.fromkeys([aten.relu, aten.relu_], _activation(lambda x, y: (y > 0).to(x.dtype))),
-    **dict.fromkeys([aten.relu6, aten.relu6_], _activation(lambda x, y: _between(x, 0, 6))),
-    **dict.fromkeys([aten.silu, aten.silu_], _activation(_silu_slope)),
+    leaky6: _gate(through_leaky6),
+    **dict.fromkeys([aten.relu, aten.relu_], _gate(through_relu)),
+    **dict.fromkeys([aten.relu6, aten.relu6_], _gate(lambda dx, x: through_between(dx, x, 0.0, 6.0))),
+    **dict.fromkeys([aten.silu, aten.silu_], _activation(silu_slope)),
     **dict.fromkeys([aten.sigmoid, aten.sigmoid_], _activation(lambda x, y: y * (1 - y))),
     **dict.fromkeys([aten.tanh, aten.tanh_], _activation(lambda x, y: 1 - y * y)),
-    aten.gelu: _activation(_gelu_slope),
-    **dict.fromkeys([aten.mish, aten.mish_], _activation(_mish_slope)),
-    **dict.fromkeys([aten.hardswish, aten.hardswish_], _activation(_hardswish_slope)),
-    **dict.fromkeys([aten.hardsigmoid, aten.hardsigmoid_], _activation(lambda x, y: _between(x, -3, 3) / 6)),
-    **dict.fromkeys([aten.leaky_relu, aten.leaky_relu_], _activation(_leaky_slope)),
-    **dict.fromkeys([aten.elu, aten.elu_], _activation(_elu_slope)),
-    **dict.fromkeys(
-        [aten.hardtanh, aten.hardtanh_, aten.clamp],
-        _activation(lambda x, y, low=-1.0, high=1.0: _between(x, *_bounds(low, high))),
-    ),
-    aten.clamp_min: _activation(lambda x, y, low: (x > low).to(x.dtype)),
+    aten.gelu: _activation(gelu_slope),
+    **dict.fromkeys([aten.mish, aten.mish_], _activation(mish_slope)),
+    **dict.fromkeys([aten.hardswish, aten.hardswish_], _activation(hardswish_slope)),
+    **dict.fromkeys([aten.hardsigmoid, aten.hardsigmoid_], _activation(lambda x, y: between(x, -3, 3) / 6)),
+    **dict.fromkeys([aten.leaky_relu, aten.leaky_relu_], _gate(through_leaky)),
+    **dict.fromkeys([aten.elu, aten.elu_], _activation(elu_slope)),
+    **dict.fromkeys([aten.hardtanh, aten.hardtanh_, aten.clamp], _gate(through_between)),
+    aten.clamp_min: _gate(lambda dx, x, low: through_between(dx, x, low, None)),
     aten.softplus: _activation(lambda x, y, beta=1, threshold=20: torch.sigmoid(beta * x)),
     aten.exp: _activation(lambda x, y: y),
     aten.log: _activation(lambda x, y: 1 / x),
@@ -404,7 +379,3 @@ RULES: dict[Any, Rule] = {
     aten.linalg_matrix_norm: _norm,
 }
 """By operation: what `derive` calls with the operation and its arguments."""
-
-
-def _bounds(low: float | None, high: float | None) -> tuple[float, float]:
-    return (-math.inf if low is None else low), (math.inf if high is None else high)

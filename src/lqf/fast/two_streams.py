@@ -1,7 +1,7 @@
 """A network and its derivative along δ as two streams through one graph: x -> (z(x), J(x)·δ).
 
 The network is captured as a graph of PyTorch's operations, batch normalisation is absorbed by the convolutions before
-it, and every operation then takes value and derivative along (`lqf.export.derivatives`). The derivative of a folded
+it, and every operation then takes value and derivative along (`lqf.fast.derivatives`). The derivative of a folded
 convolution in (w, γ, β) is a convolution again:
 
     W = γ/σ · w,  dW = γ/σ · dw + dγ/σ · w,      B = β − γμ/σ,  dB = dβ − dγ μ/σ        (b of w: B + γ/σ · b).
@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from lqf.export.derivatives import Dual, derive
+from lqf.fast.derivatives import Dual, derive
+from lqf.fast.gates import join_leaky6
 
 aten = torch.ops.aten
-BATCH = torch.export.Dim("batch", min=1, max=1 << 20)
+BATCH = torch.export.Dim("batch", min=1, max=65_535)
+"""As many as a batch normalisation on a GPU takes."""
 
 
 class TwoStreams(nn.Module):
@@ -44,6 +46,7 @@ class TwoStreams(nn.Module):
                 value = _attribute(graph, node.target)
                 self._keep(node.target, value.detach(), tangents.get(node.target))
         _absorb_batch_norms(self)
+        join_leaky6(self.nodes)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """z and J·δ, both (B, p)."""
