@@ -59,9 +59,9 @@ def summarise(results: Results) -> Summary:
         lambda figure: _draw(figure, found, shown),
         (
             "A step ends when the training error, on the random crops as they came, has been at most "
-            f"{100 * RULE['stop_below']:g} % in five epochs in a row, and after {LONGEST * results.scale.epochs} epochs "
-            "in any case; the learning rate is constant. Passes: epochs over all images, each counted by the share of the "
-            "images that it saw.",
+            f"{100 * RULE['stop_below']:g} % in five epochs in a row, and after "
+            f"{LONGEST * results.scale.epochs} epochs in any case; the rate is constant. Passes: epochs over all "
+            "images, each counted by the share of the images that it saw.",
         ),
         size=(4.2 * max(2, len(found)), 4.2),
     )
