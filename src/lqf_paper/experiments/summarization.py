@@ -105,8 +105,8 @@ def curves(results: Results, name: str) -> dict[str, Any]:
 
 def correlation(one: dict[str, Any], other: dict[str, Any]) -> float:
     """Spearman's, of the information of the same images."""
-    ranks = [np.argsort(np.argsort(r["information"], kind="stable")) for r in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    ranks = [np.argsort(np.argsort(r["information"], kind="stable")).astype(float) for r in (one, other)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def how(result: dict[str, Any]) -> str:
