@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from lqf_paper.report.compare import cells_of, compared, relative
+from lqf_paper.report.compare import CROPS_ONLY, cells_of, compared, relative
 from lqf_paper.report.draw import relative_points
 from lqf_paper.report.paired import relative_gaps
 from lqf_paper.report.verdicts import MORE, Judged, Statement, judge
@@ -63,7 +63,7 @@ def summarise(results: Results) -> Summary:
         summary,
         values={**summary.values, **values},
         draw=lambda figure: relative_points(figure, gaps, "error relative to LQF (paper), %"),
-        notes=(verdict_sentence(worth, means, judged), LEAKY_NOTE, *summary.notes),
+        notes=(verdict_sentence(worth, means, judged), LEAKY_NOTE, CROPS_ONLY, *summary.notes),
         size=(8.0, 3.6),
     )
 

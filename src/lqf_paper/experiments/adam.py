@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lqf_paper.report.compare import cells_of, compared
+from lqf_paper.report.compare import CROPS_ONLY, cells_of, compared
 from lqf_paper.report.verdicts import Statement, near
 from lqf_paper.report.winners import further_cells
 from lqf_paper.runner.cells import Cell
@@ -14,7 +14,7 @@ from lqf_paper.runner.workspace import Task
 
 TITLE = "Adam instead of SGD"
 METHOD_NAMES = ("lqf-adam", "lqf", "lqf-fc-adam", "lqf-fc", "gaf-adam", "gaf")
-NOTES = ("LQF (paper) and GaF are by SGD, LQF (paper) with K-FAC; LQF FC is the closed form.",)
+NOTES = ("LQF (paper) and GaF are by SGD, LQF (paper) with K-FAC; LQF FC is the closed form.", CROPS_ONLY)
 NEAR = 0.03
 """Errors so close to each other are called comparable here; the paper gives no bound."""
 STATEMENTS = tuple(

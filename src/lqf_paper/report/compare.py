@@ -28,6 +28,12 @@ def cells_of(methods: Mapping[str, str | tuple[str, ...]], tasks: Sequence[Task]
     ]
 
 
+CROPS_ONLY = (
+    "Random crops alone are searched here; `table1` and `bilinear` try random resized crops too, so that a method's "
+    "error may be lower there."
+)
+
+
 def with_resized(methods: Sequence[str]) -> dict[str, str | tuple[str, ...]]:
     """Every method with its grid, and with that of the strongest augmentation where it has one."""
     return {m: (m, f"{m}-resized") if f"{m}-resized" in GRIDS else m for m in methods}

@@ -15,7 +15,7 @@ from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, best
 from lqf_paper.runner.predictions import unpacked
 
-SEEDLESS = ("lqf-fc",)
+SEEDLESS = ("lqf-fc", "lqf-fc-paper")
 """Methods in which nothing is drawn at random."""
 
 

@@ -18,6 +18,11 @@ Function = Callable[..., dict[str, Any]]
 """(task, **params) -> JSON values, the same for the same arguments."""
 
 
+GUARDS = {"max_passes": 40}
+"""What a guard is described by where a cell does not name it: a solution that arrived does not depend on it, and cells
+were kept under this value."""
+
+
 @dataclass(frozen=True)
 class Defaults:
     """What settings are where they are not given.
@@ -36,7 +41,7 @@ class Defaults:
 
     def complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings with all others; a whole number where the default is a fraction becomes one."""
-        own = {f.name: f.default for f in fields(self.of) if self._counts(f)} if self.of else {}
+        own = {f.name: GUARDS.get(f.name, f.default) for f in fields(self.of) if self._counts(f)} if self.of else {}
         whole = {**own, **self.fixed, **settings}
         return {k: float(v) if type(v) is int and type(own.get(k)) is float else v for k, v in whole.items()}
 

@@ -1,0 +1,1 @@
+"""Data and weights of the committed results, from their public originals."""
