@@ -91,7 +91,7 @@ def test_lowshot_takes_the_best_of_every_draw_and_compares_draw_by_draw(task: Ta
         p = cell.params
         rate = p["settings"].get("learning_rate", 0.0)
         nlft = 0.2 + 10 * rate  # 0.001 is better
-        errors = {"nlft": nlft, "nlft-mse": 0.4, "lqf-ours": 0.1, "lqf-ours-avg": 0.15, "lqf-fc": 0.3}
+        errors = {"nlft": nlft, "nlft-mse": 0.4, "lqf": 0.5, "lqf-ours": 0.1, "lqf-ours-avg": 0.15, "lqf-fc": 0.3}
         done.append(Done(cell, {"test_error": errors[p["method"]] + 0.1 * p["seed"]}, 1.0))
     summary = lowshot.summarise(Results([task], scale, done))
     few = summary.values["one"]["2"]
@@ -99,7 +99,14 @@ def test_lowshot_takes_the_best_of_every_draw_and_compares_draw_by_draw(task: Ta
     expected = interval([0.1 / 0.21 - 1, 0.2 / 0.31 - 1])
     assert few["relative"]["lqf-ours"] == pytest.approx(expected.to_dict())
     assert summary.values["one"]["all"]["errors"]["lqf-fc"] == [0.3]
-    assert summary.table.rows[0][:6] == ("one", "2", "26.0", "45.0", "15.0", "20.0")
+    assert summary.table.rows[0][:7] == ("one", "2", "26.0", "45.0", "55.0", "15.0", "20.0")
+    gap = few["minus_nlft"]["lqf-ours-avg"]
+    assert gap["value"] == pytest.approx(0.2 - 0.26)
+    assert not gap["paired"]  # no predictions were kept
+    assert gap["low"] < 0 < gap["high"]
+    assert "LQF (ours, average pooling): confirmed in 0, contradicted in 0, not confirmed in 1 of 1" in " ".join(
+        summary.notes
+    )
 
 
 SHOTS = Scale("short", shots=(1, 2, None), draws=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.report.draw import COLOURS, plain, round_ticks
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table
 from lqf_paper.runner.grid import grid
@@ -99,8 +99,6 @@ def _number(value: float | None) -> str:
 
 def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
     """A panel per data set: λ over the mean, in order, a line per Hessian."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     across = min(PANELS, max(2, len(found)))
     panels = figure.subplots(-(-len(found) // across), across, squeeze=False).flat
     for axes, (name, spectra) in zip(panels, found.items(), strict=False):
@@ -113,9 +111,7 @@ def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
         axes.set_title(name, fontsize=10)
         axes.legend(frameon=False, fontsize=7.5)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        round_ticks(axes.yaxis)
         plain(axes)
     for axes in panels:
         axes.axis("off")

@@ -9,7 +9,7 @@ from typing import Any
 from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.methods.linear import Linear
 from lqf_paper.report.compare import cells_of, edge_sentence
-from lqf_paper.report.draw import COLOURS, FROM_BOXES, plain
+from lqf_paper.report.draw import COLOURS, FROM_BOXES, plain, round_ticks
 from lqf_paper.report.winners import winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
@@ -166,8 +166,7 @@ def _draw_best(axes: Any, curves: dict[str, dict[str, dict[float, float | None]]
             heights = [at + 0.14 * (i - (n - 1) / 2) for i in range(n)]
             axes.plot([place] * n, heights, "o", color=COLOURS[k], alpha=0.8, markersize=6)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
+    round_ticks(axes.xaxis)
     axes.set_yticks(range(len(curves), 0, -1), [METHODS[m].label for m in curves])
     axes.set_ylim(0.4, len(curves) + 0.6)
     axes.set_xlabel("best effective learning rate η/((1−m)b), a point per task")

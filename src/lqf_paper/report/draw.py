@@ -100,6 +100,15 @@ def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | No
     plain(axes)
 
 
+def round_ticks(axis: Any) -> None:
+    """1, 2, 5, 10, … on a logarithmic axis, as people write them."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
 def plain(axes: Any) -> None:
     """No frame where it says nothing, a light grid."""
     for side in ("top", "right"):
