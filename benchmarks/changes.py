@@ -54,8 +54,8 @@ def options() -> Options:
     out = Options(__doc__, "DATA --size 32 --limit-per-class 12 --gone 1 4 --draws 2 1 --tols 0.02")
     out.add_data()
     out.add_settings(*NAMES[:-1], pooling="avg")
-    out.add_argument("--gone", nargs="+", type=int, default=list(GONE), help="numbers of images that are forgotten")
-    out.add_argument("--draws", nargs="+", type=int, default=list(DRAWS), help="how often, for every number")
+    out.add_argument("--gone", nargs="*", type=int, default=list(GONE), help="numbers of images that are forgotten")
+    out.add_argument("--draws", nargs="*", type=int, default=list(DRAWS), help="how often, for every number")
     out.add_argument("--tols", nargs="+", type=float, default=[0.02, 0.005], help="tolerances of all solutions")
     return out
 
