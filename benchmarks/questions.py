@@ -47,7 +47,7 @@ GONE = 10
 """Samples that `what_if` leaves out."""
 PAIRS = 4000
 """(Row, output) pairs up to which removals by the dense kernel are compared with."""
-NAMES = ("backbone", "weights", "size", "linearize", "device", "seed", "views", "pooling")
+NAMES = ("backbone", "weights", "size", "linearize", "device", "seed", "views", "pooling", "max_passes", "unconverged")
 """Settings."""
 CLOSE = replace(by_iteration.WHAT_IF, tol=0.02, share=1.5)
 """How well a removal is solved that others are compared with."""
