@@ -47,9 +47,9 @@ GONE = 10
 """Samples that `what_if` leaves out."""
 PAIRS = 4000
 """(Row, output) pairs up to which removals by the dense kernel are compared with."""
-NAMES = ("backbone", "weights", "size", "linearize", "device", "seed", "views", "pooling")
+NAMES = ("backbone", "weights", "size", "linearize", "device", "seed", "views", "pooling", "max_passes", "unconverged")
 """Settings."""
-CLOSE = replace(by_iteration.WHAT_IF, tol=0.02, share=1.5)
+CLOSE = replace(by_iteration.WHAT_IF, tol=0.02, share=1.0)
 """How well a removal is solved that others are compared with."""
 PEERS = {
     "of": "Pearson's correlation with true leave-one-out, ridge regression of 200 samples with 50 features, weight "
