@@ -133,8 +133,7 @@ class Comparison:
         """One change, measured."""
         seconds, (changed, images) = self._timed(change)
         own = changed.outcome
-        whole = own.passes or 0
-        products = whole + (0.5 if whole > 1 else 0.0) + self.changed_rows / len(images)
+        products = (own.passes or 0) + self.changed_rows / len(images)
         found: dict[str, Any] = {
             "what": self.what,
             "tol": self.bench.model.settings.tol,

@@ -7,6 +7,8 @@ import pytest
 
 from fits import classifier, convnet, data, network, pictures
 from lqf import LQFClassifier, LQFError
+from lqf.fitting import Stack
+from stacks import stacked
 
 POINT: dict[str, Any] = {"head": "random"}
 """A point that no label changes, so that models of other data share it."""
@@ -115,3 +117,61 @@ def test_what_is_no_model_and_no_number_is_refused(pair):
     for factor in (0, float("nan"), float("inf")):
         with pytest.raises(LQFError, match="not zero"):
             _ = factor * pair[0]
+
+
+def stack(*models: LQFClassifier, weights: tuple[float, ...]) -> LQFClassifier:
+    names = [f"rung {k}" for k in range(len(models))]
+    return models[0]._like(stacked(dict(zip(names, models, strict=True)), weights))
+
+
+@pytest.fixture(scope="module")
+def stacks() -> tuple[LQFClassifier, LQFClassifier]:
+    """Two of a head and LQF around two points, on other samples."""
+    both = []
+    for x, y in (data(18), data(15, seed=4)):
+        one = [classifier(**POINT, seed=s, weight_decay=0.1, body_weight_decay=0.2).fit(x, y) for s in (0, 1)]
+        both.append(stack(*one, weights=(0.75, 0.25) if not both else (0.4, 0.6)))
+    return both[0], both[1]
+
+
+def test_stacks_are_added_member_by_member(stacks, tmp_path):
+    a, b = stacks
+    fa, fb = a.decision_function(NEW), b.decision_function(NEW)
+    for model, expected in ((0.5 * a + b, 0.5 * fa + fb), (a - 3 * b, fa - 3 * fb), (-a, -fa)):
+        np.testing.assert_allclose(model.decision_function(NEW), expected, atol=1e-10)
+        assert isinstance(model.fitted_, Stack)
+        assert len(model.fitted_.members) == 2
+        assert sum(model.fitted_.weights) == pytest.approx(1)
+    model = 0.5 * a + b
+    model.save(tmp_path / "run")
+    again = LQFClassifier.load(tmp_path / "run", backbone=network(), device="cpu")
+    np.testing.assert_array_equal(again.decision_function(NEW), model.decision_function(NEW))
+    np.testing.assert_allclose((2.5 * a).predict_proba(NEW), a.predict_proba(NEW), atol=1e-10)
+    for ask in (model.leave_one_out, lambda: model.forget(["0"]), lambda: model.analyse(data(18)[0])):
+        with pytest.raises(LQFError, match="sum of"):
+            ask()
+
+
+def test_a_stack_and_a_model_of_another_point_are_a_larger_stack(stacks, pair):
+    head, other = classifier(solver="head").fit(*data(18)), classifier(**POINT, seed=2).fit(*data(18))
+    for more, members in ((pair[0], 2), (head, 2), (other, 3)):
+        model = stacks[0] + 2 * more
+        expected = stacks[0].decision_function(NEW) + 2 * more.decision_function(NEW)
+        np.testing.assert_allclose(model.decision_function(NEW), expected, atol=1e-10)
+        assert len(model.fitted_.members) == members
+        assert len(set(model.fitted_.names)) == members
+
+
+def test_a_stack_around_one_point_becomes_one_model(pair):
+    other = classifier(**POINT, weight_decay=0.3).fit(*data(18))
+    whole = stack(pair[0], other, weights=(0.3, 0.7)) + pair[0]
+    expected = 1.3 * pair[0].decision_function(NEW) + 0.7 * other.decision_function(NEW)
+    np.testing.assert_allclose(whole.decision_function(NEW), expected, atol=1e-10)
+    assert not isinstance(whole.fitted_, Stack)
+
+
+def test_stacks_of_other_classes_are_refused(stacks):
+    x, y = data(18)
+    other = classifier(**POINT).fit(x, np.array(["ash", "birch", "cedar"])[y])
+    with pytest.raises(LQFError, match="different classes"):
+        _ = stacks[0] + other

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from fits import classifier, data
 from lqf import LQFClassifier
-from lqf.changes.samples.followed import Followed
+from lqf.changes.samples.followed import Followed, Quick
 from lqf.fitting import Context, TrainingProblem
 from lqf.fitting.knowledge import Knowledge
 from lqf.fitting.reopen import reopen
@@ -54,6 +55,30 @@ def test_the_residual_that_is_certified_is_the_one_that_is_there(
 def _reopened(model: LQFClassifier) -> TrainingProblem:
     fitted = replace(model.fitted_, known=None)
     return reopen(fitted, model._kept_images, Context(fitted.settings, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("out_of_range", [False, True])
+@pytest.mark.parametrize("what", ["forget one", "forget ten", "add"])
+def test_by_fast_products_the_last_residual_is_measured(
+    what: str, out_of_range: bool, fitted: LQFClassifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def wrong(self: Quick, v: Tensor) -> Tensor:
+        made.append(1)
+        if out_of_range:
+            raise FloatingPointError
+        return self._fast.product(v) * 1.001
+
+    monkeypatch.setattr("lqf.changes.samples.correct.is_quick", lambda _: True)
+    monkeypatch.setattr(Quick, "product", wrong)
+    model, said = changed(fitted, what)
+    delta = torch.cat([model.fitted_.head.reshape(-1), model.fitted_.delta])
+    gradient, residuals = _reopened(model).quadratic.measure(delta)
+    assert made
+    assert said.members[0].residual == pytest.approx(float(gradient.norm()), rel=1e-5)
+    torch.testing.assert_close(model.fitted_.known.tensors["residuals"], residuals, rtol=1e-7, atol=1e-9)
+    assert said.members[0].converged
 
 
 def test_one_product_is_enough_for_a_sample_that_counted_for_little() -> None:

@@ -11,6 +11,7 @@ import torch
 
 from fits import classifier, data
 from lqf import LQFClassifier
+from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 
 N = 30
@@ -56,6 +57,8 @@ def test_adding_says_that_nothing_is_known(loo: str, tmp_path: Path) -> None:
     sentence = "error on unseen images not known since images were added: it is not made again by pcg"
     assert model.fitted_.report.error_unknown == sentence
     assert sentence in repr(model.fitted_.report)
+    with pytest.raises(LQFError, match=f"{sentence}; use a labelled test set"):
+        model.leave_one_out()
     model.save(tmp_path / "run")
     card = (tmp_path / "run" / "README.md").read_text()
     assert "Error on unseen images not known since images were added" in card

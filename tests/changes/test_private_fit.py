@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from fits import classifier, convnet, data, network, photos
+from fits import classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier
 from lqf.errors import LQFError
+from lqf.fitting import FittedModel, Stack
+from stacks import stacked
 
 X, Y = data(18, 3)
 NEW = data(5, 3, seed=3)[0]
@@ -111,3 +115,58 @@ def test_weights_are_refused_and_a_failed_release_leaves_nothing(monkeypatch: py
     with pytest.raises(LQFError, match="nothing was released"):
         model.fit(X, Y)
     assert not hasattr(model, "fitted_")
+
+
+@pytest.fixture(scope="module")
+def stack() -> LQFClassifier:
+    """Of heads on one view, on two, and on one again."""
+    x, y = pictures(16)
+    shown = {"backbone": convnet(), "solver": "head", "size": 8}
+    models = {v: classifier(**shown, views=v.split()[0]).fit(x, y) for v in ("none", "flip", "none again")}
+    return models["none"]._like(stacked(models, (0.5, 0.3, 0.2)))
+
+
+def test_the_heads_of_a_stack_share_a_budget(stack: LQFClassifier, tmp_path: Path) -> None:
+    x, y = pictures(16)
+    model = stack._like(stack.fitted_).privatise(**BUDGET, train=x, y=y)
+    released = model.fitted_
+    assert isinstance(released, Stack)
+    assert released.names == ("none", "flip")
+    assert released.weights == (0.5, 0.5)
+    one = stack._like(stack.fitted_.members[0]).privatise(**BUDGET, weight_decay=0.3, train=x, y=y)
+    both = stack._like(stack.fitted_).privatise(**BUDGET, weight_decay=0.3, train=x, y=y)
+    noise = one.report_["privacy"]["noise"]
+    for member in both.fitted_.members:
+        assert member.report.privacy["noise"] == pytest.approx(math.sqrt(2) * noise)
+    assert "the choice of the members" in model.report_["privacy"]["not_private"]
+    assert model.report_["privacy"]["members"] == 2
+    model.save(tmp_path / "run")
+    held = b"".join(p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.suffix in (".csv", ".json", ".md"))
+    assert not any(h.encode() in held for h in stack.fitted_.train.hashes)
+    again = LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu")
+    np.testing.assert_array_equal(again.decision_function(x), model.decision_function(x))
+    with pytest.raises(LQFError, match="released with noise"):
+        again.leave_one_out()
+
+
+@pytest.mark.usefixtures("noiseless")
+def test_without_noise_a_released_stack_is_the_mean_of_its_heads(stack: LQFClassifier) -> None:
+    x, y = pictures(16)
+    given = {**BUDGET, "weight_decay": 0.3, "train": x, "y": y}
+    model = stack._like(stack.fitted_).privatise(**given)
+    alone = [stack._like(m).privatise(**given).decision_function(x) for m in stack.fitted_.members[:2]]
+    np.testing.assert_allclose(model.decision_function(x), np.mean(alone, 0), atol=1e-9)
+
+
+def test_heads_of_one_kind_are_released_once_and_networks_not_at_all(stack: LQFClassifier) -> None:
+    x, y = pictures(16)
+    same = replace(stack.fitted_, members=stack.fitted_.members[::2], weights=(0.6, 0.4), names=("a", "b"))
+    same = replace(same, shares=same.weights)
+    assert isinstance(stack._like(same).privatise(**BUDGET, train=x, y=y).fitted_, FittedModel)
+    with pytest.raises(LQFError, match="of a stack the heads are released"):
+        stack._like(stack.fitted_).privatise(**BUDGET, part="all", train=x, y=y)
+    member = same.members[0]
+    spec = member.backbone.spec | {"moved": {"steps": [1.0]}}
+    moved = replace(member, backbone=replace(member.backbone, spec=spec))
+    with pytest.raises(LQFError, match="trained on the images, without privacy"):
+        stack._like(replace(same, members=(moved, member))).privatise(**BUDGET, train=x, y=y)

@@ -4,13 +4,16 @@
 
 where all share the network, its pooling, the images' preprocessing, the classes and W̄. The temperature goes with the
 outputs' scale, 1/β = Σ |w_k|/β_k, so that a multiple of a model has its probabilities; nothing has calibrated it.
+
+A stack is a sum already. Its members are added to those of the same point, and are members of the new stack beside
+those that have none; with everything around one point, one model is left.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +22,7 @@ import torch
 
 from lqf.backbones.state import state_of
 from lqf.errors import LQFError
-from lqf.fitting import FittedModel, Model, TrainingTable
+from lqf.fitting import FittedModel, Model, Stack, TrainingTable
 from lqf.fitting.fitted_model import SUM
 from lqf.fitting.report import FitReport, out_of_sample
 from lqf.utils.text import listed
@@ -28,17 +31,21 @@ POINT_TOL = 1e-6
 """Relative difference of two points that are the same."""
 
 
-def combined(models: Sequence[Model], weights: Sequence[float]) -> FittedModel:
+def combined(models: Sequence[Model], weights: Sequence[float]) -> Model:
     """Σ w_k f_k, which answers no question about training samples: it is the optimum of no training problem.
 
     Args:
-        models: of one network and one point.
+        models: of one network and one point; where stacks are among them, of the same classes and preprocessing.
         weights: w_k, finite and not zero.
     """
     for w in weights:
         if not math.isfinite(w) or w == 0:
             raise LQFError(f"a model was multiplied by {w:g}; give a finite number that is not zero")
-    own = [_single(m) for m in models]
+    own = [m for m in models if isinstance(m, FittedModel)]
+    return _around_one_point(own, weights) if len(own) == len(models) else _of_stacks(models, weights)
+
+
+def _around_one_point(own: Sequence[FittedModel], weights: Sequence[float]) -> FittedModel:
     for a, b in pairwise(own):
         _check(a, b)
     main = max(own, key=lambda m: len(m.delta))  # a head alone changes no weight of the body, around any point
@@ -58,12 +65,83 @@ def combined(models: Sequence[Model], weights: Sequence[float]) -> FittedModel:
     )
 
 
-def _single(model: Model) -> FittedModel:
-    if isinstance(model, FittedModel):
-        return model
-    raise LQFError(
-        "a stack is made of models around several points and is not added; add models that were fitted one by one"
+# --- stacks -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Together:
+    """Members around one point, which will be one."""
+
+    name: str
+    members: list[FittedModel]
+    times: list[float]
+    share: float
+
+    def takes(self, member: FittedModel) -> bool:
+        """Whether another one has their point."""
+        try:
+            for mine in self.members:
+                _check(mine, member)
+        except LQFError:
+            return False
+        return True
+
+
+def _of_stacks(models: Sequence[Model], weights: Sequence[float]) -> Model:
+    """Σ w_k f_k, member by member. Weights of a stack add up to one: its members take what is left of the scale."""
+    _check_stacks(models)
+    groups: list[_Together] = []
+    size = sum(abs(w) for w in weights)
+    for w, model in zip(weights, models, strict=True):
+        for name, member, times, share in _terms(model):
+            group = next((g for g in groups if g.takes(member)), None)
+            if group is None:
+                groups.append(group := _Together(_unlike(name, [g.name for g in groups]), [], [], 0.0))
+            group.members.append(member)
+            group.times.append(w * times)
+            group.share += abs(w) * share / size
+    members = [_around_one_point(g.members, [t / g.share for t in g.times]) for g in groups]
+    if len(members) == 1:
+        return _around_one_point(members, [groups[0].share])
+    stacks = [m for m in models if isinstance(m, Stack)]
+    return replace(
+        stacks[0],
+        members=tuple(members),
+        weights=tuple(g.share for g in groups),
+        names=tuple(g.name for g in groups),
+        shares=tuple(g.share for g in groups),
+        beta=1 / sum(abs(w) / m.beta for w, m in zip(weights, models, strict=True)),
+        train=_seen(models),
+        loo=None,
+        report=_report(stacks[0].report, models, weights),
+        tried={},
     )
+
+
+def _terms(model: Model) -> list[tuple[str, FittedModel, float, float]]:
+    """Name, member, weight and share of every member."""
+    if isinstance(model, Stack):
+        return list(zip(model.names, model.members, model.weights, model.shares, strict=True))
+    return [(model.what, model, 1.0, 1.0)]
+
+
+def _unlike(name: str, others: Sequence[str]) -> str:
+    """A name that no other member has."""
+    names = (name if k == 1 else f"{name} ({k})" for k in range(1, len(others) + 2))
+    return next(n for n in names if n not in others)
+
+
+def _check_stacks(models: Sequence[Model]) -> None:
+    """Refuse stacks that do not answer the same question about the same images; views are the members' own."""
+    alike = {
+        "classes": lambda m: m.classes,
+        "scales of the targets": lambda m: m.alpha,
+        "preprocessing": lambda m: replace(m.preprocess, views="none"),
+    }
+    for a, b in pairwise(models):
+        for what, of in alike.items():
+            if of(a) != of(b):
+                raise LQFError(f"models with different {what} cannot be added")
 
 
 # --- what must be the same --------------------------------------------------------------------------------------------
@@ -129,7 +207,7 @@ def _same_state(a: FittedModel, b: FittedModel) -> bool:
 # --- what is said of the sum ------------------------------------------------------------------------------------------
 
 
-def _seen(models: Sequence[FittedModel]) -> TrainingTable:
+def _seen(models: Sequence[Model]) -> TrainingTable:
     """The samples that any of them was fitted on, the first one's label where several know it."""
     rows: dict[tuple[str, str], tuple[Any, ...]] = {}
     for m in models:
@@ -149,7 +227,7 @@ def _seen(models: Sequence[FittedModel]) -> TrainingTable:
     )
 
 
-def _report(report: FitReport, models: Sequence[FittedModel], weights: Sequence[float]) -> FitReport:
+def _report(report: FitReport, models: Sequence[Model], weights: Sequence[float]) -> FitReport:
     whats = [m.report.plan if m.report.solver == SUM else m.what for m in models]
     terms = " + ".join(f"{w:g} · ({what})" for w, what in zip(weights, whats, strict=True))
     unknown = ("error", "error_standard_error", "error_note", "balanced_error", "balanced_standard_error")

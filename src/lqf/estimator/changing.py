@@ -195,6 +195,11 @@ class Changing(Predictor):
     _folders: frozenset[Path] = frozenset()
     """Where this model, or one before its changes, was read or written."""
 
+    def _begin_again(self) -> None:
+        """Before a fit: what comes knows nothing of what was."""
+        if self._forgot or self._folders:
+            self._forgot, self._folders = False, frozenset()
+
     def _without_traces(self, path: str | Path) -> None:
         """After saving: what lies beside one of its folders and knows forgotten samples."""
         path = Path(path)

@@ -95,7 +95,7 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
                 (`lqf.runtime.distributed.joined`); default: this one alone.
         """
         progress = self._shown(progress if world.rank == 0 else SILENT)
-        self._forgot, self._folders = False, frozenset()
+        self._begin_again()
         settings, setup = self._of(Settings), self._of(Setup)
         budget = budget_of(self.epsilon, self.delta, settings)
         if budget is not None:

@@ -12,12 +12,13 @@ import torch
 from lqf import storage
 from lqf.changes.constraints.conditions import Constraint
 from lqf.changes.constraints.constrained import constrain
-from lqf.changes.privacy.release import Budget, Part, about, check_suitable, privatise
+from lqf.changes.privacy.models import check_model, privatise
+from lqf.changes.privacy.release import Budget, Part, about
 from lqf.data import Images, load_samples, load_unlabelled, open_images, with_views
 from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.estimator.predictor import Predictor
-from lqf.fitting import Context, FittedModel, Model
+from lqf.fitting import Context, Model
 from lqf.fitting.training_data import open_training
 from lqf.linear.batch import usual_rows
 from lqf.runtime.device import computing, resolve_device
@@ -91,9 +92,9 @@ class Constraining(Predictor):
         self._adopt(self._released(self._model(), budget, train, y, self._shown(progress)))
         return self
 
-    def _released(self, fitted: Model, budget: Budget, train: Any, y: Any, progress: Progress) -> FittedModel:
+    def _released(self, fitted: Model, budget: Budget, train: Any, y: Any, progress: Progress) -> Model:
         """A private model in the place of a fitted one."""
-        check_suitable(fitted, budget)
+        check_model(fitted, budget)
         images, context = self._training(train, y, progress, fitted)
         released = privatise(fitted, budget, images, context)
         progress.note(about(released.report.privacy or {}))

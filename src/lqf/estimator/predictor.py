@@ -16,8 +16,9 @@ from lqf.estimator.fit import report_skipped
 from lqf.estimator.parameters import Parameters
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import FittedModel, Model, Stack
+from lqf.fitting import Model, Stack
 from lqf.fitting.finite import about_convergence, check_outputs
+from lqf.fitting.fitted_model import check_not_a_sum
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
 from lqf.reports.html.notebook import model_view, unfitted_view
@@ -101,12 +102,13 @@ class Predictor(Shown, Parameters):
     def leave_one_out(self) -> LeaveOneOut:
         """Out-of-sample outputs of the training samples, from the solved problem itself."""
         fitted = self._model()
-        if isinstance(fitted, FittedModel):
-            fitted.check_not_a_sum()
+        check_not_a_sum(fitted.report)
         if fitted.report.not_the_fit:
             raise LQFError(f"{fitted.report.not_the_fit}; leave-one-out is not known, use a labelled test set")
         if fitted.loo is None and fitted.report.error is None and len(fitted.train.ids) == len(fitted.classes):
             raise LQFError("leave-one-out is not known with one image per class; use a labelled test set")
+        if fitted.report.error_unknown:
+            raise LQFError(f"{fitted.report.error_unknown}; use a labelled test set")
         if fitted.loo is None:
             raise LQFError(
                 f"leave-one-out is not known for this fit ({naming.given('loo', fitted.settings.loo)}); fit with "

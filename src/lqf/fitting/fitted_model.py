@@ -32,6 +32,15 @@ SUM = "sum"
 """Likewise: of sums of models (`lqf.changes.arithmetic`), which are the optimum of no training problem."""
 
 
+def check_not_a_sum(report: FitReport) -> None:
+    """Refuse questions about training samples that a sum of models, or of stacks, cannot answer."""
+    if report.solver == SUM:
+        raise LQFError(
+            "the model is a sum of fitted models and solves no training problem of its own: leave-one-out, and "
+            "questions about training samples, are for the models it was made of"
+        )
+
+
 @dataclass(frozen=True)
 class TrainingTable:
     """What is kept of the training samples: enough to name them, to open them again, and to recognise changed files.
@@ -156,11 +165,7 @@ class FittedModel(Shown):
 
     def check_not_a_sum(self) -> None:
         """Refuse questions about training samples that a sum of models cannot answer."""
-        if self.report.solver == SUM:
-            raise LQFError(
-                "the model is a sum of fitted models and solves no training problem of its own: leave-one-out, and "
-                "questions about training samples, are for the models it was made of"
-            )
+        check_not_a_sum(self.report)
 
     @property
     def trained_on(self) -> Preprocess:

@@ -11,7 +11,7 @@ import numpy as np
 from lqf.data import Images, Samples, load_samples, open_known_shard
 from lqf.data.joined import join_samples
 from lqf.errors import LQFError
-from lqf.fitting.fitted_model import FittedModel, TrainingTable
+from lqf.fitting.fitted_model import TrainingTable, check_not_a_sum
 from lqf.fitting.stack import Model
 from lqf.runtime.distributed import ALONE, World
 from lqf.utils import naming
@@ -36,8 +36,7 @@ def open_training(
     Raises:
         LQFError: naming the files that are missing or have changed.
     """
-    if isinstance(fitted, FittedModel):
-        fitted.check_not_a_sum()
+    check_not_a_sum(fitted.report)
     if fitted.report.not_the_fit:
         raise LQFError(f"{fitted.report.not_the_fit}; ask the model that it was made from")
     table = fitted.train

@@ -26,7 +26,7 @@ from lqf.changes.privacy.gaussian import check_budget, noise_multiplier, normal
 from lqf.changes.privacy.sensitivity import RESIDUAL, sensitivity
 from lqf.data import Images
 from lqf.errors import LQFError
-from lqf.fitting import Context, FittedModel, Model, Stack, TrainingProblem, TrainingTable
+from lqf.fitting import Context, FittedModel, TrainingProblem, TrainingTable
 from lqf.fitting.out_of_sample import PRIOR_SPREAD
 from lqf.fitting.reopen import reopen
 from lqf.kernels.tangent import exact_kernels
@@ -55,6 +55,8 @@ class Budget:
         clip: length to which rows are cut; None: every row is scaled to length one.
         weight_decay: per image and for rows of length one; None: by the budget, the number of images and the targets.
         seed: of the noise, for experiments; None: secure.
+        releases: models that are released together and share the budget: Gaussian noise of √k times the size in each of
+            k spends as much as in one, since their noises are independent.
     """
 
     epsilon: float
@@ -63,18 +65,24 @@ class Budget:
     clip: float | None = None
     weight_decay: float | None = None
     seed: int | None = None
+    releases: int = 1
+
+    @property
+    def multiplier(self) -> float:
+        """σ for a sensitivity of 1."""
+        return noise_multiplier(self.epsilon, self.delta) * math.sqrt(self.releases)
 
     def strength(self, n: int, target: float, noise: float = NOISE) -> float:
         """λ: as given, or the smallest one at which the noise in an output is this part of the targets."""
         if self.weight_decay is not None:
             return self.weight_decay
-        sigma = noise_multiplier(self.epsilon, self.delta)
+        sigma = self.multiplier
         enough = (s for s in STRENGTHS if sigma * sensitivity(n, s * n, target=target) <= noise * target)
         return next(enough, STRENGTHS[-1])
 
 
-def privatise(model: Model, budget: Budget, train: Images, context: Context) -> FittedModel:
-    """The released model.
+def released(model: FittedModel, budget: Budget, train: Images, context: Context) -> FittedModel:
+    """The model that may be released.
 
     Args:
         model: fitted; its network has its pretrained weights.
@@ -82,20 +90,19 @@ def privatise(model: Model, budget: Budget, train: Images, context: Context) -> 
         train: the training images.
         context: device, progress and rows per batch.
     """
-    sigma = noise_multiplier(budget.epsilon, budget.delta)
-    own = check_suitable(model, budget)
-    problem = reopen(own, train, context)
+    check_suitable(model, budget)
+    problem = reopen(model, train, context)
     bounded, scales = (_head if budget.part == "head" else _all)(problem, budget)
     mu = budget.strength(bounded.n, bounded.target) * bounded.n * bounded.row**2
     exact = sensitivity(bounded.n, mu, row=bounded.row * (1 + ROUNDING), target=bounded.target * (1 + ROUNDING))
     tau = RESIDUAL * exact
     a = bounded.solve(mu)
     bounded.check(a, mu, tau)
-    noise = sigma * (exact + 2 * tau)
+    noise = budget.multiplier * (exact + 2 * tau)
     head, body = _weights(problem, budget, a, scales, noise)
     unit = 1.0 if budget.clip is not None else 1 / math.sqrt(head.shape[1])
-    proof = _proof(own, budget, bounded, mu, exact, noise)
-    return _released(own, problem, unit * head, unit * body, proof)
+    proof = _proof(model, budget, bounded, mu, exact, noise)
+    return _released(model, problem, unit * head, unit * body, proof)
 
 
 # --- the bounded problem ----------------------------------------------------------------------------------------------
@@ -196,13 +203,11 @@ def _weights(
 # --- what is released -------------------------------------------------------------------------------------------------
 
 
-def check_suitable(model: Model, budget: Budget) -> FittedModel:
+def check_suitable(model: FittedModel, budget: Budget) -> None:
     """Refuse what the proof does not cover, before any work is done."""
     check_budget(budget.epsilon, budget.delta)
     if model.report.not_the_fit:
         raise LQFError(f"{model.report.not_the_fit}; release the model that it was made from")
-    if isinstance(model, Stack):
-        raise LQFError("a stack of models cannot be released with privacy; fit one model, e.g. with the solver head")
     if budget.part not in ("head", "all"):
         raise LQFError(f"part is {budget.part!r}; choose head or all")
     if "moved" in model.backbone.spec:
@@ -214,7 +219,6 @@ def check_suitable(model: Model, budget: Budget) -> FittedModel:
             raise LQFError(f"{name} is {value!r}; give a positive number")
     if budget.part == "all":
         check_linear("head" if model.head_alone else model.report.solver, model.settings)
-    return model
 
 
 def check_weights(weights: np.ndarray, settings: Settings, budget: Budget) -> None:

@@ -8,8 +8,9 @@ the others is that of the samples with the opposite sign, and with the curvature
 What the old solution leaves of every row, r − J_body x, is known from its residuals. So J_body p, a pass forward, gives
 the best length of the step and what the new point leaves; a pass backward, the residual there, measured on all data.
 That is one product, and often shows that nothing else is to be done: the tolerance is that of the fit, and so is the
-ratio by which the residual tells the distance. Otherwise the iteration goes on from there. All products are exact, so
-that the residual that is carried on is the true one up to rounding.
+ratio by which the residual tells the distance. Otherwise the iteration goes on from there: by exact products, so that
+the residual that is carried on is the true one up to rounding; on a GPU by fast ones, as in a fit, and the residual
+where it ends is measured again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.changes.samples.followed import Followed
+from lqf.changes.samples.followed import Followed, Quick
 from lqf.data import Images
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.linear import head_products
@@ -56,31 +57,57 @@ class Before:
 
 def corrected(problem: TrainingProblem, before: Before) -> Solution:
     """The optimum of a changed problem."""
-    settings, quadratic = problem.context.settings, problem.quadratic
-    curvature, schur = problem.curvature, problem.schur()
-    precondition = body_preconditioner(curvature, quadratic)
-    b_norm = schur.unit()
+    curvature, schur = problem.curvature, problem.schur()  # curvature before activations take the memory
+    precondition = body_preconditioner(curvature, problem.quadratic)
     p = None if before.gradient is None or curvature is None else precondition(before.gradient[None])[0]
-    x, r = _began(schur, before, p)
-    known, followed = p is not None or before.ratio is not None, Followed(schur, x)
+    began = _began(schur, before, p)
+    prior = before.ratio or (None if p is None else RATIO)
+    least = trusted_from(curvature)
+    followed = Followed(schur, began[0])
+    if not is_quick(problem):
+        return _from(problem, followed, began, precondition, prior, least)
+    try:
+        return _from(problem, Quick(problem, schur), began, precondition, prior, least)
+    except FloatingPointError:
+        problem.context.progress.say(
+            "the fast products left the range of their floating-point type; beginning again without them"
+        )
+        return _from(problem, followed, began, precondition, prior, least)
+
+
+def is_quick(problem: TrainingProblem) -> bool:
+    """Whether fast products save more than the further one costs by which the last residual is measured."""
+    return problem.context.device.type == "cuda" and problem.context.settings.precision != "float32"
+
+
+def _from(
+    problem: TrainingProblem,
+    operator: Followed | Quick,
+    began: tuple[Tensor, Tensor],
+    precondition: Callable[[Tensor], Tensor],
+    prior: float | None,
+    least: int,
+) -> Solution:
+    """From a point whose residual was measured; that of the last one is, too, except where the steps are `Followed`."""
+    settings, quadratic, schur, (x, r) = problem.context.settings, problem.quadratic, operator.schur, began
+    b_norm = schur.unit()
     reached = conjugate_gradients(
-        followed,
+        operator,
         precondition,
         x[None],
         r[None],
         torch.tensor([b_norm], dtype=torch.float64, device=x.device),
         tol=settings.tol,
         energy=torch.tensor([schur.output_norm()], dtype=torch.float64, device=x.device),
-        least=trusted_from(curvature),
-        prior=before.ratio or (RATIO if known else None),
+        least=least,
+        prior=prior,
         max_passes=settings.max_passes,
         passes=1,
-        certify=False,
-        keep=followed.keep,
+        certify=isinstance(operator, Quick),
+        keep=operator.keep,
         progress=problem.context.progress,
     )
-    schur.know(reached.x[0], followed.left)
-    delta, head_gap, e = schur.complete(reached.x[0])
+    delta, head_gap, e = operator.complete(reached.x[0])
     relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
     gap, ratio = (None if t is None else float(t[0]) for t in (reached.energy, reached.ratio))
     proof = Certificate.of(quadratic, relative, b_norm, tol=settings.tol, passes=reached.passes, output_gap=gap)

@@ -1,13 +1,16 @@
-"""What the iterates of conjugate gradients leave for the head, from the products that are made anyway.
+"""How conjugate gradients go on from a solution that was changed a little: by exact products, or by fast ones.
 
 A product with a direction p passes forward, J_body p, and back. A step of length α changes r − J_body x by −α J_body p:
-the head that is best at the end, and the residuals there, need no pass of their own.
+where products are exact, the head that is best at the end, and the residuals there, need no pass of their own.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from torch import Tensor
 
+from lqf.fitting import TrainingProblem
 from lqf.solvers.schur import SchurComplement
 
 
@@ -43,3 +46,35 @@ class Followed:
         length = ((x[0] - self._x).double() * p).sum() / (p * p).sum()
         self.left = self.left - (length * moved).to(self.left)
         self._x, self._step = x[0], None
+
+    def complete(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `SchurComplement.complete`, of the iterate (D,) that was kept last."""
+        self.schur.know(x, self.left)
+        return self.schur.complete(x)
+
+
+class Quick:
+    """The same by fast products, which are made ready when the first one is asked for."""
+
+    keep = None
+
+    def __init__(self, problem: TrainingProblem, schur: SchurComplement):
+        self.schur, self._problem = schur, problem
+
+    @cached_property
+    def _fast(self) -> SchurComplement:
+        of = self.schur
+        tf32 = self._problem.context.settings.precision != "float32"
+        return SchurComplement(of.problem, of.features, of.ridge, self._problem.fast, tf32=tf32)
+
+    def product(self, v: Tensor) -> Tensor:
+        """A v of one direction (1, D), in a fast precision."""
+        return self._fast.product(v)
+
+    def residual(self, x: Tensor, which: Tensor) -> Tensor:
+        """b − A x of one body (1, D), measured."""
+        return self.schur.residual(x)
+
+    def complete(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `SchurComplement.complete`."""
+        return self.schur.complete(x)
