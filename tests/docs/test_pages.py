@@ -53,6 +53,14 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_
     assert names["why"].to_frame().shape[0] > 0
 
 
+def test_in_a_notebook_the_words_of_its_kernel_are_not_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (ROOT / "docs" / "first_steps.py").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    monkeypatch.setattr(sys, "argv", ["/site-packages/ipykernel_launcher.py", "-f", "kernel.json"])
+    exec(text.split("# %%\n")[1].split("# %%")[0], names)
+    assert (names["photos"], names["settings"]) == (Path("photos"), {})
+
+
 def test_the_notebook_is_one() -> None:
     jupytext = pytest.importorskip("jupytext")
     cells = jupytext.read(ROOT / "docs" / "first_steps.py")["cells"]
