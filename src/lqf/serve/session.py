@@ -187,7 +187,7 @@ class Session:
         over the training data for every change.
         """
         if self.analysis.level == "exact" and queries not in self._prepared:
-            self.analysis.influence(queries, units=[0])
+            self.analysis.prepare(queries)
             self._prepared.add(queries)
 
     def picture(self, which: str, i: int, side: int) -> bytes:
