@@ -36,7 +36,7 @@ model.leave_one_out().error, 1 - model.score(photos / "test")
 
 # %%
 images = sorted((photos / "test").glob("*/*"))[:3]
-list(zip([path.name for path in images], model.predict([str(path) for path in images]), strict=True))
+list(zip([path.name for path in images], model.predict([str(path) for path in images]).tolist(), strict=True))
 
 # %% [markdown]
 # ## Ask why
