@@ -248,8 +248,8 @@ class Session:
         """What the first question about errors would wait for: leave-one-out's own parts, and that kernel of the test
         images.
         """
-        self.analysis.changed_leave_one_out(without=[0])
-        self.prepare(self._test_queries)
+        for changed in (self.changed_error, self.changed_test_error):
+            changed({"without": [0]})
 
     @property
     def test_prepared(self) -> bool:
