@@ -53,11 +53,12 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_
     assert names["why"].to_frame().shape[0] > 0
 
 
-def test_in_a_notebook_the_words_of_its_kernel_are_not_meant(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs" / "first_steps.py").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    monkeypatch.setattr(sys, "argv", ["/site-packages/ipykernel_launcher.py", "-f", "kernel.json"])
-    exec(text.split("# %%\n")[1].split("# %%")[0], names)
+def test_in_a_notebook_the_words_of_its_kernel_are_not_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = (ROOT / "docs" / "first_steps.py").read_text(encoding="utf-8").split("# %%\n")
+    launcher = tmp_path / "ipykernel_launcher.py"
+    launcher.write_text(cells[1].split("# %%")[0], encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", [str(launcher), "-f", "kernel.json"])
+    names = runpy.run_path(str(launcher))
     assert (names["photos"], names["settings"]) == (Path("photos"), {})
 
 
