@@ -56,6 +56,7 @@ def options() -> Options:
     out.add_argument("--classes", type=int, help="so many of the classes; default: all")
     out.add_argument("--images", type=int, default=64, help="test images")
     out.add_argument("--runs", type=int, default=5, help="timed runs of each")
+    out.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), help="that predict")
     return out
 
 
@@ -142,7 +143,7 @@ def main() -> None:
         some = pictures(args.data / "train", names, args.limit_per_class, np.random.default_rng(args.seed))
         train = linked(some, Path(folder) / "train")
         new = copied(args.data, args.images, Path(folder) / "new")
-        for name, settings in MODELS.items():
+        for name, settings in ((name, MODELS[name]) for name in args.models):
             model = LQFClassifier(**given, **settings, views="none", pooling="avg", verbose=0).fit(train)
             wall, processor = seconds(calls(model, new, Path(folder) / "out.csv"), args.runs)
             rows[name] = {

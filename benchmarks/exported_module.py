@@ -14,6 +14,7 @@ is told instead of its times.
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -102,7 +103,8 @@ def networks_of(model: LQFClassifier, device: torch.device) -> Networks:
     module = model.as_module(str(device))
     (member,) = module.members
     streams = member.get_submodule("network")
-    _, body = linearized_body(model.fitted_.backbone.body.to(device))
+    own = copy.deepcopy(model.fitted_.backbone.body)  # the model's goes where it predicts
+    _, body = linearized_body(own.to(device))
     return Networks(module, streams, body.module, model.fitted_.preprocess.size)
 
 

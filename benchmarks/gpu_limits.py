@@ -28,7 +28,7 @@ from common.options import Options
 from common.subset import linked, pictures
 
 from lqf import LQFClassifier, LQFError
-from lqf.runtime.device import resolve_device
+from lqf.runtime.device import gpu_number, resolve_device
 from lqf.runtime.out_of_memory import free_memory
 from lqf.utils.progress import SILENT, Stage
 
@@ -80,11 +80,12 @@ def limited(gigabytes: float, device: torch.device) -> Iterator[None]:
         return
     _, total = torch.cuda.mem_get_info(device)
     torch.cuda.reset_peak_memory_stats(device)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, 1e9 * gigabytes / total), device)
+    number = gpu_number(device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, 1e9 * gigabytes / total), number)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(1.0, number)
 
 
 def outcome(act: Callable[[Said], dict[str, Any]], gigabytes: float, device: torch.device) -> dict[str, Any]:

@@ -8,7 +8,7 @@
 # # First steps with lqf
 #
 # A notebook as a script: `jupytext --to ipynb docs/first_steps.py` makes the notebook, `python docs/first_steps.py FOLDER` runs it.
-# FOLDER holds `train/CLASS/*.jpg` and `test/CLASS/*.jpg`.
+# FOLDER holds `train/CLASS/*.jpg` and `test/CLASS/*.jpg`; in a notebook it is `photos`.
 
 # %%
 import sys
@@ -16,8 +16,9 @@ from pathlib import Path
 
 import lqf
 
-photos = Path(sys.argv[1] if len(sys.argv) > 1 else "photos")
-settings = dict(word.split("=", 1) for word in sys.argv[2:])  # e.g. size=96 solver=head
+given = [] if "ipykernel" in sys.argv[0] else sys.argv[1:]  # a notebook's own words are not meant
+photos = Path(given[0] if given else "photos")
+settings = dict(word.split("=", 1) for word in given[1:])  # e.g. size=96 solver=head
 
 # %% [markdown]
 # ## Fit
@@ -35,7 +36,7 @@ model.leave_one_out().error, 1 - model.score(photos / "test")
 
 # %%
 images = sorted((photos / "test").glob("*/*"))[:3]
-list(zip([path.name for path in images], model.predict([str(path) for path in images]), strict=True))
+list(zip([path.name for path in images], model.predict([str(path) for path in images]).tolist(), strict=True))
 
 # %% [markdown]
 # ## Ask why

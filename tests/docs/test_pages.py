@@ -53,6 +53,15 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_
     assert names["why"].to_frame().shape[0] > 0
 
 
+def test_in_a_notebook_the_words_of_its_kernel_are_not_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = (ROOT / "docs" / "first_steps.py").read_text(encoding="utf-8").split("# %%\n")
+    launcher = tmp_path / "ipykernel_launcher.py"
+    launcher.write_text(cells[1].split("# %%")[0], encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", [str(launcher), "-f", "kernel.json"])
+    names = runpy.run_path(str(launcher))
+    assert (names["photos"], names["settings"]) == (Path("photos"), {})
+
+
 def test_the_notebook_is_one() -> None:
     jupytext = pytest.importorskip("jupytext")
     cells = jupytext.read(ROOT / "docs" / "first_steps.py")["cells"]

@@ -60,6 +60,8 @@ def world(tmp_path_factory: pytest.TempPathFactory, _small_network: None) -> Pat
     folder = tmp_path_factory.mktemp("world")
     for name, per_class, seed in (("train", 5, 0), ("more", 1, 2), ("test", 2, 1)):
         paint(folder / name, per_class, seed)
+    for file in sorted((folder / "more").rglob("*.png")):
+        file.rename(file.with_name(f"new-{file.name}"))  # an id is a sample's own
     assert main(["fit", str(folder / "train"), "-o", str(folder / "run"), *QUICK]) == 0
     return folder
 

@@ -164,6 +164,23 @@ def test_a_solve_that_does_not_fit_is_refused() -> None:
         assert plan(p, "pcg", heavy, memory=SMALL).solver == "pcg"
 
 
+def test_with_less_and_less_memory_plans_get_smaller_and_then_there_is_a_sentence() -> None:
+    """The same for the main memory and for a GPU's: what is taken fits into what there is."""
+    heavy, p = rates(factors=(Factor(1, 300, 300, 9),)), problem(n=14)
+
+    def taken(memory: int) -> str:
+        try:
+            chosen = plan(p, "auto", heavy, memory=memory)
+        except LQFError as error:
+            return "refused" if "are free; a later linearize" in str(error) else str(error)
+        assert chosen.bytes <= memory
+        return chosen.solver
+
+    seen = [taken(1 << k) for k in range(40, 9, -1)]
+    assert list(dict.fromkeys(seen)) in (["dense", "pcg", "refused"], ["dense", "refused"])
+    assert seen == sorted(seen, key=["dense", "pcg", "refused"].index)
+
+
 def test_factors_with_few_columns_stay_thin() -> None:
     p, item = problem(n=14), 8
     wide = Factor(1, 10_000, 5, 2)  # 28 columns at 14 rows

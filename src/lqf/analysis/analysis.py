@@ -223,6 +223,11 @@ class Analysis:
         return Information(answer.value, answer.level, answer.note, answer.uncertainty, units=self.units)
 
     @computing
+    def prepare(self, images: Queries) -> None:
+        """Make what answers about `queries` share, once: a kernel makes changes of the training data quick."""
+        self.method.prepare(images)
+
+    @computing
     def what_if(
         self,
         images: Any,

@@ -198,6 +198,10 @@ class ByIteration:
         """Where leverages come from."""
         return self._leverages.note
 
+    def prepare(self, queries: Queries) -> None:
+        """Outputs."""
+        self.outputs(queries)
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """By a solve for the difference that the change makes, from the solution as it was fitted."""
         before = self.predictions(queries)

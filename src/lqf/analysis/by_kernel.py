@@ -109,6 +109,11 @@ class ByKernel:
             return self._answer(self.dual.information(self.dual.own_responses(), units) / n)
         return self._answer(self.dual.information(self._pieces(queries), units) / len(queries))
 
+    def prepare(self, queries: Queries) -> None:
+        """Outputs, and the kernel with the training rows."""
+        self.outputs(queries)
+        self._response(queries)
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """f (Q, C) after the change, by a low-rank update."""
         samples, rho, shift = self._changes(change)

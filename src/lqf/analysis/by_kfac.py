@@ -139,6 +139,10 @@ class ByKFAC(ByIteration):
         """Not offered: K-FAC knows no joint effect of several samples."""
         raise LQFError("method 'kfac' does not give the order of elimination; use method='dense' or method='pcg'")
 
+    def prepare(self, queries: Queries) -> None:
+        """Outputs."""
+        self.outputs(queries)
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """Not offered: K-FAC knows no joint effect of several samples that would be worth a label."""
         raise LQFError("method 'kfac' does not answer what-if; use method='dense' or method='pcg', which solve it")

@@ -79,6 +79,11 @@ class ByStack:
         method, own = self._main(queries)
         return method.leaving(own, units, most=most, steps=steps)
 
+    def prepare(self, queries: Queries) -> None:
+        """That of all members."""
+        for method, own in zip(self.methods, self._own(queries), strict=True):
+            method.prepare(own)
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """Σ w_k of the members' predictions after the change."""
         return self._answers(lambda method, own: method.what_if(own, change), queries)

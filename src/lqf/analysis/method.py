@@ -63,6 +63,10 @@ class Method(Protocol):
         """(U,) the order in which units leave as information is measured again; None: on the training samples."""
         ...
 
+    def prepare(self, queries: Queries) -> None:
+        """Make what all answers about these images share."""
+        ...
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """f (Q, C) after a change of the training data."""
         ...

@@ -76,6 +76,10 @@ class Unchanging:
         """Likewise."""
         raise LQFError("a fine-tuned network does not know what its training samples say")
 
+    def prepare(self, queries: Queries) -> None:
+        """Outputs."""
+        self.outputs(queries)
+
     def what_if(self, queries: Queries, change: Change) -> Answer:
         """What it says as it is."""
         return Answer(self.outputs(queries), self.level)

@@ -158,7 +158,7 @@ def _solved(model: Model) -> str:
     r = model.report
     body = "" if r.body_weight_decay is None else f", body {number(r.body_weight_decay)}"
     lines = [
-        f"- {_sentence(r.plan)}." if r.plan else "",
+        f"- Planned as {r.plan}." if r.plan else "",
         f"- Weight decay: head {number(r.weight_decay)}{body}. Pooling: {r.pooling}. Views: {r.views}"
         + (f", of predictions {r.predict_views}" if r.predict_views else "")
         + ".",
@@ -171,18 +171,19 @@ def _solved(model: Model) -> str:
 
 
 def _limits(model: Model) -> str:
+    known, private = model.report.error is not None, model.report.privacy is not None
     lines = [
-        "- The errors above hold for images drawn like the training images. On images from elsewhere, of other "
-        "cameras or other times, they may be far higher; measure them.",
+        f"- {'The errors above hold' if known else 'It was made'} for images drawn like the training images. On images "
+        "from elsewhere, of other cameras or other times, errors may be far higher; measure them.",
         f"- An image of none of the {len(model.classes)} classes is given one of them all the same.",
         "- Probabilities are not calibrated."
-        if model.report.privacy is not None
+        if private or not known
         else "- Probabilities are calibrated by one temperature, on images left out; not for images unlike these.",
     ]
     if not model.report.converged:
         lines.append("- The solver had not converged when it stopped.")
     small = int((np.bincount(model.train.labels, minlength=len(model.classes)) < 10).sum())
-    if small and model.report.privacy is None:
+    if small and not private:
         lines.append(f"- {counted(small, 'class')} with fewer than ten images: little is known about them.")
     if isinstance(model, Stack) and not all(m.solved for m in model.members):
         lines.append("- A fine-tuned member answers no questions about training images.")

@@ -187,7 +187,7 @@ class Session:
         over the training data for every change.
         """
         if self.analysis.level == "exact" and queries not in self._prepared:
-            self.analysis.influence(queries, units=[0])
+            self.analysis.prepare(queries)
             self._prepared.add(queries)
 
     def picture(self, which: str, i: int, side: int) -> bytes:
@@ -248,8 +248,8 @@ class Session:
         """What the first question about errors would wait for: leave-one-out's own parts, and that kernel of the test
         images.
         """
-        self.analysis.changed_leave_one_out(without=[0])
-        self.prepare(self._test_queries)
+        for changed in (self.changed_error, self.changed_test_error):
+            changed({"without": [0]})
 
     @property
     def test_prepared(self) -> bool:
