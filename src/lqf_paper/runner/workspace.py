@@ -38,7 +38,7 @@ class Workspace:
         per_class: at most so many training images of a class; None: all.
         test_per_class: the same for test images.
         progress: where to report.
-        leaky_weights: a weights file of the network with leaky activations, as `lqf adapt` writes it; None: ``weights``.
+        leaky_weights: its weights file with leaky activations, as `lqf adapt` writes one; None: ``weights``.
         cache: what cells of the same images and network share (`lqf_paper.runner.group_cache`).
     """
 
