@@ -53,6 +53,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="compute cells and write no results: without matplotlib, `--finished` writes them elsewhere",
     )
     parser.add_argument(
+        "--leaky-weights",
+        metavar="FILE",
+        help="weights of the network with leaky activations, as `lqf adapt` writes them (default: --weights)",
+    )
+    parser.add_argument(
         "--finished",
         action="store_true",
         default=False,
@@ -81,7 +86,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     unknown = [m for m in args.methods if m not in METHODS]
     if unknown:
         raise LQFError(f"there is no method `{unknown[0]}`; there are {', '.join(METHODS)}")
-    given = {k: v for k, v in vars(args).items() if k in ("backbone", "weights", "size", "epochs", "seeds", "select")}
+    taken = ("backbone", "weights", "size", "epochs", "seeds", "select", "leaky_weights")
+    given = {k: v for k, v in vars(args).items() if k in taken}
     order = Order(
         names=tuple(names),
         data=tuple(args.data),

@@ -39,6 +39,7 @@ class Order:
         select: "validation": choose settings on a part of the training images, too.
         methods: of searches, those whose cells are computed; empty: all.
         cells_only: compute cells, write no results.
+        leaky_weights: the weights file of the network with leaky activations, where it is one of its own.
         finished: compute nothing; the results of the cells that are there, whatever device they were computed on.
     """
 
@@ -57,6 +58,7 @@ class Order:
     methods: tuple[str, ...] = ()
     cells_only: bool = False
     finished: bool = False
+    leaky_weights: str | None = None
 
     @property
     def sized(self) -> Scale:
@@ -69,7 +71,7 @@ class Order:
         """Network and pixels."""
         scale = self.sized
         limits = (scale.size, scale.classes, scale.per_class, scale.test_per_class)
-        return Workspace(self.backbone, self.weights, self.device, *limits, progress)
+        return Workspace(self.backbone, self.weights, self.device, *limits, progress, self.leaky_weights)
 
 
 def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from lqf.settings import EFFORT, Settings
 from lqf.training.finetune import FineTuning
 from lqf.utils.progress import SILENT
+from lqf_paper.command import earlier_note
 from lqf_paper.experiments import EXPERIMENTS
 from lqf_paper.methods.catalogue import METHODS, params
 from lqf_paper.methods.exact import RidgeHead
@@ -111,3 +113,36 @@ def test_kept_cells_show_their_settings(run: Run) -> None:
     assert shown["settings"]["kfac"] is True
     assert shown["settings"]["leaky"] is True
     assert shown["shots"] is None
+
+
+def lqf_cell(run: Run, method: str = "lqf", **settings: Any) -> Cell:
+    return Cell("fit", run.tasks[0].name, {"method": method, "settings": {"learning_rate": 0.01, **settings}})
+
+
+def test_a_cell_of_before_is_what_it_was(run: Run) -> None:
+    before = run.earlier(lqf_cell(run))
+    assert before is not None
+    settings = before["params"]["settings"]
+    assert (settings["precision"], settings["damping"], settings["learning_rate"]) == ("bf16", 1.0, 0.01)
+    assert "damping_kind" not in settings
+    assert run.earlier(lqf_cell(run, damping=0.1)) is None  # what it names has not changed
+    assert run.earlier(lqf_cell(run, "lqf-bf16")) is None
+    assert run.earlier(lqf_cell(run, "nlft")) is None
+
+
+def test_cells_of_before_stand_in_where_a_method_has_none_of_today(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = [lqf_cell(run), lqf_cell(run, learning_rate=0.1)]
+    monkeypatch.setitem(EXPERIMENTS, "two", SimpleNamespace(TITLE="", cells=lambda tasks, scale: two))
+    record = {"result": {"test_error": 0.5}, "seconds": 1.0, "hardware": {}, "side_by_side": 1}
+    before = run.earlier(two[0])
+    assert before is not None
+    run.store.put(before, record)
+    assert run.results("two").done == []
+    run.earlier_too = True
+    (found,) = run.results("two").done
+    assert (found.cell, found.earlier) == (two[0], True)
+    assert "LQF (paper)" in earlier_note(run.results("two"))[0]
+    run.store.put(run.identity(two[1]), record)
+    (found,) = run.results("two").done  # old and new ones are not mixed
+    assert (found.cell, found.earlier) == (two[1], False)
+    assert earlier_note(run.results("two")) == []

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fits import CPU, convnet
 from lqf.errors import Incomplete, LQFError
@@ -25,7 +26,7 @@ from lqf_paper.runner.claims import Claims
 from lqf_paper.runner.experiment import Results, Summary, Table
 from lqf_paper.runner.run import Run
 from lqf_paper.runner.scale import SHORT, Scale
-from lqf_paper.runner.workspace import Task
+from lqf_paper.runner.workspace import Task, Workspace
 from paper.conftest import register
 from processes import talking
 
@@ -251,3 +252,14 @@ def test_finished_cells_alone(steps: Steps, data: tuple[str, str], tmp_path: Pat
     assert (outcome["results"][0]["cells"], outcome["results"][0]["of"], outcome["failed"]) == (4, 5, 0)
     assert (tmp_path / "README.md").read_text() == page
     assert len(steps.calls) == 5
+
+
+def test_leaky_methods_may_have_weights_of_their_own(tmp_path: Path) -> None:
+    """As `lqf adapt` writes them; the description of a cell names them."""
+    plain, file = convnet().float(), tmp_path / "adapted.safetensors"
+    other = {n: t + 0.1 if t.is_floating_point() else t for n, t in plain.state_dict().items()}
+    save_file(other, file, {"lqf_leaky": "True"})
+    bare, workspace = Workspace(plain, device=CPU), Workspace(plain, device=CPU, leaky_weights=str(file))
+    torch.testing.assert_close(workspace.network(leaky=True).body.conv.weight, plain.conv.weight + 0.1)
+    torch.testing.assert_close(workspace.network(leaky=False).body.conv.weight, plain.conv.weight)
+    assert workspace.describe().keys() - bare.describe().keys() == {"leaky_state_sha256"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lqf_paper.experiments import ablation, nlft_mse, robustness, table1
+from lqf_paper.experiments import ablation, leaky, nlft_mse, robustness, summarization, table1
 from lqf_paper.report.compare import edge_sentence, error_table, error_values, relative, winners_at_edges
 from lqf_paper.report.winners import winners
 from lqf_paper.runner.cells import Cell
@@ -169,3 +169,19 @@ def test_numbers_of_shots_stand_in_their_order_whichever_data_set_has_them(task:
 
 def test_percents() -> None:
     assert (bare_percent(0.1234), bare_percent(0.1234, 2), bare_percent(None)) == ("12.3", "12.34", "–")
+
+
+def test_the_training_images_decide_between_the_activations() -> None:
+    known = {"a": {"lqf-leaky": 0.1, "lqf-relu": 0.2}, "b": {"lqf-leaky": 0.3, "lqf-relu": 0.25}}
+    assert leaky.preferred({**known, "c": {"lqf-leaky": None, "lqf-relu": 0.1}}) == {"a": "lqf-leaky", "b": "lqf-relu"}
+    assert leaky.decision(known) == (
+        "On the training images of 2 data sets Leaky-ReLU has the lower error on 1, ReLU on 1; the mean difference is "
+        "-2.50 points."
+    )
+    assert "No data set" in leaky.decision({"c": {"lqf-leaky": None, "lqf-relu": 0.1}})
+
+
+def test_rank_correlation_of_two_rankings() -> None:
+    one, other = {"information": [0.1, 5.0, 2.0]}, {"information": [1.0, 3.0, 2.0]}
+    assert summarization.correlation(one, other) == pytest.approx(1.0)
+    assert summarization.correlation(one, {"information": [3.0, 1.0, 2.0]}) == pytest.approx(-1.0)

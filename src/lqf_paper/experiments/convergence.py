@@ -135,7 +135,7 @@ def _draw(figure: Any, found: dict[str, dict[str, dict[int, Done]]]) -> None:
             axes.set_xscale("log")
             ticks = sorted({n for runs in ways.values() for n in runs})
             axes.set_xticks(ticks, list(map(str, ticks)))
-            axes.minorticks_off()
+            axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
             plain(axes)
         below.set_xlabel("epochs")
         below.set_ylim(bottom=0)

@@ -38,6 +38,7 @@ class Workspace:
         per_class: at most so many training images of a class; None: all.
         test_per_class: the same for test images.
         progress: where to report.
+        leaky_weights: its weights file with leaky activations, as `lqf adapt` writes one; None: ``weights``.
         cache: what cells of the same images and network share (`lqf_paper.runner.group_cache`).
     """
 
@@ -49,6 +50,7 @@ class Workspace:
     per_class: int | None = None
     test_per_class: int | None = None
     progress: Progress = SILENT
+    leaky_weights: str | None = None
     cache: GroupCache = field(default_factory=GroupCache, repr=False)
     _loaded: dict[bool, Backbone] = field(default_factory=dict, repr=False)
 
@@ -58,8 +60,12 @@ class Workspace:
         It is shared: copy what you change.
         """
         if leaky not in self._loaded:
-            self._loaded[leaky] = load_backbone(self.backbone, weights=self.weights, leaky=leaky)
+            self._loaded[leaky] = load_backbone(self.backbone, weights=self.weights_of(leaky), leaky=leaky)
         return self._loaded[leaky]
+
+    def weights_of(self, leaky: bool) -> str | None:
+        """The weights file of the network with these activations."""
+        return self.leaky_weights if leaky and self.leaky_weights is not None else self.weights
 
     @cached_property
     def preprocess(self) -> Preprocess:
@@ -81,7 +87,9 @@ class Workspace:
     def describe(self) -> dict[str, Any]:
         """What of it a cell's result depends on."""
         net = self.network(leaky=False)
+        adapted = {"leaky_state_sha256": self.network(leaky=True).spec["state_sha256"]} if self.leaky_weights else {}
         return {
+            **adapted,
             "backbone": net.name,
             "state_sha256": net.spec["state_sha256"],
             "preprocess": self.preprocess.to_dict(),
