@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lqf.analysis.elimination import STEPS
 from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.report.verdicts import HOW, LESS, MORE, Judged, Range, judge_errors, verdict_table
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent
 from lqf_paper.runner.scale import Scale
@@ -17,6 +18,8 @@ from lqf_paper.studies import informativeness
 
 TITLE = "what informative images are worth"
 WHOLE = True
+JUDGED_AT = 0.4
+"""Share of the images without which errors are compared."""
 ORDERS = {"least": "least informative dropped", "random": "random ones dropped", "most": "most informative dropped"}
 SETTINGS: dict[str, Any] = {"pooling": "avg", "head": "random"}
 """The paper's model: average pooling, a random head at the linearisation point, which no label has entered; so a
@@ -63,14 +66,36 @@ def summarise(results: Results) -> Summary:
         f"the kernel averaged over the outputs. Random: the mean of {next(iter(found.values()))['draws']} draws; the "
         "band is their standard deviation.",
         *(f"{name}: {how(r)}" for name, r in found.items()),
+        HOW,
     )
+    judged = judge_orders({t.name: len(t.test) for t in results.tasks}, found)
     return Summary(
-        found,
+        {**found, "statements": [j.values() for j in judged]},
         Table(("data", "test error, %, without", *shown), tuple(rows), keys=2),
         lambda figure: _draw(figure, found),
         notes,
         size=(4.2 * max(2, len(found)), 4.4),
+        tables=((f"Statements, without {JUDGED_AT:.0%} of the images:", verdict_table(judged, list(found))),),
     )
+
+
+def judge_orders(images: Mapping[str, int], found: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
+    """What the paper says of the orders, at the share next to `JUDGED_AT`: ranked once, and measured again."""
+
+    def at(result: Mapping[str, Any], order: str, again: bool) -> float | None:
+        of = (result["again"] or {}).get(order) if again and order != "random" else result[order]
+        k = min(range(len(result["shares"])), key=lambda k: abs(result["shares"][k] - JUDGED_AT))
+        return None if of is None else of[k]
+
+    def judged(text: str, order: str, claimed: Range, again: bool) -> Judged:
+        errors = {n: (at(r, order, again), at(r, "random", again), images[n]) for n, r in found.items()}
+        return judge_errors(text + (", measured again" if again else ""), claimed, errors)
+
+    return [
+        judged(f"without the {order} informative the error is {word} than without random ones", order, claimed, again)
+        for again in (False, True)
+        for order, word, claimed in (("most", "higher", MORE), ("least", "lower", LESS))
+    ]
 
 
 def curves(results: Results, name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lqf_paper.report.paired import Gap, gap, mean_gap
+from lqf_paper.report.paired import Gap, gap, mean_gap, unpaired
 from lqf_paper.report.winners import Winner, Winners
 from lqf_paper.runner.experiment import Table
 
@@ -101,6 +101,12 @@ def judge_one(statement: Statement, pairs: Mapping[str, tuple[Winner | None, Win
     """A statement on the winners of two methods per data set."""
     gaps = {name: g for name, (a, b) in pairs.items() if (g := gap(a, b)) is not None}
     return Judged(statement, gaps, mean_gap(list(gaps.values())))
+
+
+def judge_errors(text: str, claimed: Range, errors: Mapping[str, tuple[float | None, float | None, int]]) -> Judged:
+    """A statement on errors alone: data set -> the first one, the second one, and the number of test images."""
+    known = {name: unpaired(p, q, n) for name, (p, q, n) in errors.items() if p is not None and q is not None}
+    return Judged(Statement(text, "", "", claimed), known, mean_gap(list(known.values())))
 
 
 HOW = (
