@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lqf_paper.experiments import ablation, nlft_mse, robustness, table1
+from lqf_paper.experiments import ablation, nlft_mse, robustness, summarization, table1
 from lqf_paper.report.compare import edge_sentence, error_table, error_values, relative, winners_at_edges
 from lqf_paper.report.winners import winners
 from lqf_paper.runner.cells import Cell
@@ -153,9 +153,12 @@ def test_losses_over_shots_are_means_over_draws(task: Task) -> None:
         rows += [done(task, "nlft-mse", e, seed, learning_rate=k, shots=2) for k, e in enumerate(errors)]
         rows += [done(task, "nlft", None if seed else 0.1, seed, learning_rate=0, shots=2)]
     rows += [done(task, "nlft-mse", 0.1), done(task, "nlft", 0.05)]
-    values = nlft_mse.summarise(Results([task], SCALE, rows)).values["errors"][task.name]
+    summary = nlft_mse.summarise(Results([task], SCALE, rows))
+    values, (few, every) = summary.values["errors"][task.name], summary.values["statements"]
     assert values["squared error"] == {"2": pytest.approx(0.3), "all": 0.1}
     assert values["cross entropy"] == {"2": None, "all": 0.05}  # one draw has no run that did not diverge
+    assert few["data"] == {}
+    assert every["data"][task.name]["value"] == pytest.approx(0.05)
 
 
 def test_numbers_of_shots_stand_in_their_order_whichever_data_set_has_them(task: Task) -> None:
@@ -169,3 +172,12 @@ def test_numbers_of_shots_stand_in_their_order_whichever_data_set_has_them(task:
 
 def test_percents() -> None:
     assert (bare_percent(0.1234), bare_percent(0.1234, 2), bare_percent(None)) == ("12.3", "12.34", "–")
+
+
+def test_orders_are_judged_at_one_share_with_their_sign(task: Task) -> None:
+    result = {"shares": [0.0, 0.38, 0.8], "least": [0.1, 0.5, 0.9], "random": [0.1, 0.2, 0.1], "most": [0.1, 0.6, 0.9]}
+    found = {"one": {**result, "again": None}, "two": {**result, "again": {"least": [0, 0.1, 0], "most": [0, 0.9, 0]}}}
+    most, least, _, least_again = summarization.judge_orders({"one": 400, "two": 400}, found)
+    assert {n: g.value for n, g in most.gaps.items()} == pytest.approx({"one": 0.4, "two": 0.4})
+    assert (most.overall, least.overall, least_again.overall) == ("confirmed", "contradicted", "confirmed")
+    assert list(least_again.gaps) == ["two"]
