@@ -3,7 +3,8 @@
     python benchmarks/backbone_ranking.py DATA… --backbones NAME[=FILE]… [--size 160] [--per-class N]
 
 DATA is a folder with train/ and test/. Backbones are ranked on some training images as `lqf select` does it; then every
-one is fitted to the same images, and its error and cross-entropy on test images say what the order was. `@PX` behind a
+one is fitted to the same images, and its error and cross-entropy on test images say what the order was: the head alone,
+or with `--after fit` whatever `lqf fit --effort EFFORT` comes to, the network's change included. `@PX` behind a
 timm name builds a transformer whose size is fixed for images of so many pixels. `spoilt:` before a name says that its
 weights were damaged on purpose or by accident: it must come last.
 """
@@ -64,7 +65,11 @@ class Entry:
         """On the training images."""
         own = {} if isinstance(self.given, nn.Module) else {"weights": self.weights}
         network = self.given if isinstance(self.given, nn.Module) else self.name
-        chosen = {"solver": "head", "views": "none", "pooling": args.pooling, "verbose": 0, "device": args.device}
+        chosen = {"pooling": args.pooling, "verbose": 0, "device": args.device}
+        if args.after == "head":
+            chosen |= {"solver": "head", "views": "none"}
+        else:
+            chosen |= {"effort": args.effort, "time_limit": args.time_limit}
         return LQFClassifier(network, size=self.size, **own, **chosen).fit(*train)
 
 
@@ -87,13 +92,15 @@ def measured(entry: Entry, train: Labelled, test: Labelled, args: argparse.Names
         "weights": Path(entry.weights).name if entry.weights else None,
         "spoilt": entry.spoilt,
         "pooling": model.fitted_.report.pooling,
-        "fitted_loss": _loss_left_out(model),
+        "fitted_loss": _loss_left_out(model) if args.after == "head" else None,
+        "fitted": [rung["name"] for rung in model.report_["rungs"] if rung["kept"]],
+        "fit_seconds": model.report_["seconds"],
         "test_error": error_rate(outputs, labels, torch.ones(len(labels))),
         "test_loss": log_loss(outputs, labels, model.fitted_.beta),
     }
     print(
         f"  {entry.name:<32s} left out {found['loss']:.3f} / {found['error']:6.1%}   LogME {found['log_me']:+.3f}   "
-        f"test {found['test_loss']:.3f} / {found['test_error']:6.1%}   {found['seconds']:.1f} s",
+        f"test {found['test_loss']:.3f} / {found['test_error']:6.1%}   {found['seconds']:.1f} s   {found['fitted']}",
         flush=True,
     )
     return found
@@ -110,6 +117,8 @@ def correlations(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     from scipy.stats import kendalltau, spearmanr
 
     forecasts = {"loss": 1, "error": 1, "log_me": -1, "fitted_loss": 1}
+    if any(row["fitted_loss"] is None for row in rows):
+        del forecasts["fitted_loss"]
     out = {}
     for forecast, sign in forecasts.items():
         for outcome in ("test_loss", "test_error"):
@@ -132,6 +141,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if len(sound) >= FEWEST:
         out["without the spoilt"] = correlations(sound)
     for forecast, sign in (("loss", 1), ("log_me", -1), ("fitted_loss", 1)):
+        if any(row[forecast] is None for row in rows):
+            continue
         first = min(rows, key=lambda r: sign * r[forecast])
         out[f"first by {forecast}"] = {
             "name": first["name"],
@@ -158,12 +169,19 @@ def options() -> Options:
     out.add_argument("--size", type=int, default=160, help="side of every network's input (default: 160)")
     out.add_argument("--per-class", type=int, help="training images of every class")
     out.add_argument("--test-per-class", type=int, help="test images of every class")
-    out.add_settings(pooling="auto", device="cpu")
+    out.add_settings(pooling="auto", device="cpu", effort="auto", time_limit=None)
+    out.add_argument("--after", choices=("head", "fit"), default="head", help="what is fitted afterwards")
     out.add_argument(
         "--earlier", type=Path, nargs="+", default=[], metavar="FILE", help="JSON of runs on other backbones"
     )
     out.add_argument("--name", default="backbone_ranking")
     return out
+
+
+def _after(args: argparse.Namespace) -> str:
+    if args.after == "head":
+        return f"the head that `lqf fit` begins with (pooling {args.pooling}, one view)"
+    return f"the whole of `lqf fit --effort {args.effort}`"
 
 
 def main() -> None:
@@ -184,8 +202,8 @@ def main() -> None:
         sets[data.name] = problem | {"backbones": rows, "ranks": summary(rows)}
         print(f"  {sets[data.name]['ranks']}")
         written = {
-            "what": f"leave-one-out of closed-form heads and LogME on averages, before; the head that `lqf fit` begins "
-            f"with (pooling {args.pooling}, one view), after; {args.size} px",
+            "what": f"leave-one-out of closed-form heads and LogME on averages, before; {_after(args)}, after; "
+            f"{args.size} px",
             "sets": sets,
             "hardware": hardware(resolve_device(args.device)),
         }

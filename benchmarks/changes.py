@@ -24,12 +24,12 @@ from common.options import Options
 
 from lqf import LQFClassifier
 from lqf.backbones import load_backbone
-from lqf.changes.add import add
-from lqf.changes.assemble import assembled
-from lqf.changes.forget import forget, refitted
-from lqf.changes.newcomers import everyone, grown
-from lqf.changes.outcome import Changed
-from lqf.changes.solve import solve
+from lqf.changes.samples.add import add
+from lqf.changes.samples.changed import changed_model
+from lqf.changes.samples.forget import forget, refitted
+from lqf.changes.samples.newcomers import everyone, grown
+from lqf.changes.samples.outcome import Changed
+from lqf.changes.samples.solve import solve
 from lqf.data import Images, load_samples, open_images, select_images
 from lqf.fitting import Context, FittedModel
 from lqf.fitting.reopen import reopen
@@ -54,8 +54,8 @@ def options() -> Options:
     out = Options(__doc__, "DATA --size 32 --limit-per-class 12 --gone 1 4 --draws 2 1 --tols 0.02")
     out.add_data()
     out.add_settings(*NAMES[:-1], pooling="avg")
-    out.add_argument("--gone", nargs="+", type=int, default=list(GONE), help="numbers of images that are forgotten")
-    out.add_argument("--draws", nargs="+", type=int, default=list(DRAWS), help="how often, for every number")
+    out.add_argument("--gone", nargs="*", type=int, default=list(GONE), help="numbers of images that are forgotten")
+    out.add_argument("--draws", nargs="*", type=int, default=list(DRAWS), help="how often, for every number")
     out.add_argument("--tols", nargs="+", type=float, default=[0.02, 0.005], help="tolerances of all solutions")
     return out
 
@@ -106,7 +106,7 @@ def again(context: Context, model: FittedModel, images: Images) -> FittedModel:
     """The model solved from nothing, at its own strengths."""
     problem = reopen(replace(model, known=None), images, context)
     problem, solution = solve(problem, model)
-    solved = assembled(model, model.train, problem, solution, {})
+    solved = changed_model(model, model.train, problem, solution, {})
     problem.release()
     return replace(solved, report=replace(solved.report, changes=()))
 

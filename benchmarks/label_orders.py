@@ -1,4 +1,4 @@
-"""Would an audit find more flipped labels by more than the margin? With residuals, neighbours, or a second fit.
+"""Would an audit find more flipped labels by more than the margin? With residuals, neighbours, roots, or a second fit.
 
     python benchmarks/label_orders.py DATA… --size 96 [--images 300] [--draws 6]
 
@@ -9,6 +9,7 @@ closed-form head is fitted, and lists are ordered, the most suspicious sample fi
     residual           norm of the sample's residual in the fit itself
     neighbours         share of other labels among the ten nearest in the centred features, weighted by their cosines
     second fit         the margin after a fit in which a sample weighs the square root of its label's probability
+    square roots       the margin of a head on the features' square roots, which tell rare ones better
     audit + …          sum of the ranks, the other one's counted half
 
 Given are the shares of flipped labels within the first 10 % and 20 % of each list, means over the draws.
@@ -68,6 +69,7 @@ def lists(z: Tensor, y: Tensor, n_classes: int) -> dict[str, Tensor]:
         "residual": (encode(y, n_classes, ALPHA) - fitted).norm(dim=1),
         "neighbours": neighbours(z, y),
         "second fit": margin(again, y)[0],
+        "square roots": margin(head(z.sign() * z.abs().sqrt(), y, n_classes, torch.ones_like(own))[0], y)[0],
     }
     both = {f"audit + {name}": ranks(audit) + 0.5 * ranks(values) for name, values in other.items()}
     return {"audit": audit, **other, **both}

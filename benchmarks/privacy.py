@@ -5,7 +5,8 @@
 Every DATA is a folder with train/ and test/. Private heads on the features of the pretrained network (`lqf privatise`):
 
 - parts: on folds of the training images, heads whose strength is the smallest at which the noise in an output is this
-  part of the targets. `lqf.changes.privacy.NOISE` is the part with the lowest mean error over all data and budgets.
+  part of the targets. `NOISE` of `lqf.changes.privacy.release` is the part with the lowest mean error over all data and
+  budgets.
 - test: the error on test images at the best part, over several draws of the noise, beside the head that was fitted
   without privacy, and the private one's problem without its noise.
 
@@ -27,10 +28,10 @@ from common.options import Options, settings_of
 from torch import Tensor
 
 from lqf import LQFClassifier
-from lqf.changes.bounded import Bounded
-from lqf.changes.gaussian import noise_multiplier, normal
-from lqf.changes.privacy import Budget
-from lqf.changes.sensitivity import sensitivity
+from lqf.changes.privacy.bounded import Bounded
+from lqf.changes.privacy.gaussian import noise_multiplier, normal
+from lqf.changes.privacy.release import Budget
+from lqf.changes.privacy.sensitivity import sensitivity
 from lqf.data import load_samples, open_images
 from lqf.linear.model import with_one
 from lqf.linear.targets import centre, encode, error_rate

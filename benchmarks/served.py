@@ -38,7 +38,7 @@ SCROLL = """async () => {
   let last = performance.now(), going = true;
   const frame = (now) => { gaps.push(now - last); last = now; if (going) requestAnimationFrame(frame); };
   requestAnimationFrame(frame);
-  for (let still = 0; still < 20; ) {
+  for (let still = 0; still < 200; ) {
     const before = window.scrollY;
     window.scrollBy({ top: 300, behavior: "instant" });
     await sleep(30);
@@ -67,17 +67,26 @@ def opened(data: Path, solver: str, args: argparse.Namespace) -> Session:
 
 
 def ticks(session: Session) -> dict[str, Any]:
-    """Milliseconds of an image's page, of its first tick, and of later ones by how many images they leave out."""
+    """Milliseconds of an image's page, of what is made behind it, and of ticks by how many images they leave out."""
     began = time.perf_counter()
     found = answers.image(session, "test", 0)
     page = time.perf_counter() - began
     gone = [n for p in found["towards"] + found["away"] for n in p["samples"]]
+    began = time.perf_counter()
+    session.prepare_test()
+    ahead = time.perf_counter() - began
     first = answers.what_if(session, "test", 0, gone[:1])["seconds"]
     later = {}
     for k in TICKS:
         took = [answers.what_if(session, "test", 0, gone[:k])["seconds"] for _ in range(REPEATS)]
         later[str(k)] = {"median": 1e3 * statistics.median(took), "worst": 1e3 * max(took)}
-    return {"image": 1e3 * page, "first_tick": 1e3 * first, "tick": later, "level": found["level"]}
+    return {
+        "image": 1e3 * page,
+        "made_ahead": 1e3 * ahead,
+        "first_tick": 1e3 * first,
+        "tick": later,
+        "level": found["level"],
+    }
 
 
 def scrolled(session: Session) -> dict[str, Any]:

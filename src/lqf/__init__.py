@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lqf.errors import LQFError, NotFitted
 
 if TYPE_CHECKING:
-    from lqf.changes.constraints import Agree, Bound, EqualMeans, KeepRight
+    from lqf.changes.constraints.conditions import Agree, Bound, EqualMeans, KeepRight
     from lqf.estimator import LQFClassifier, load
     from lqf.reports.comparison import compare
     from lqf.reports.explanations import Explanations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LATER = {
-    **dict.fromkeys(("Agree", "Bound", "EqualMeans", "KeepRight"), "lqf.changes.constraints"),
+    **dict.fromkeys(("Agree", "Bound", "EqualMeans", "KeepRight"), "lqf.changes.constraints.conditions"),
     "LQFClassifier": "lqf.estimator",
     "compare": "lqf.reports.comparison",
     "load": "lqf.estimator",

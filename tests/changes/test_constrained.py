@@ -13,8 +13,8 @@ from torch import Tensor
 from dense import jacobian, normal_equations
 from fits import FIXED, classifier, convnet, data, network, pictures, reopened
 from lqf import LQFClassifier
-from lqf.changes.constraints import Agree, Bound, Constraint, EqualMeans, KeepRight
-from lqf.changes.small_program import Infeasible, SmallProgram
+from lqf.changes.constraints.conditions import Agree, Bound, Constraint, EqualMeans, KeepRight
+from lqf.changes.constraints.small_program import Infeasible, SmallProgram
 from lqf.errors import LQFError
 from lqf.linear.model import with_one
 from lqf.linear.problem import QuadraticProblem

@@ -11,7 +11,7 @@ import torch
 
 from fits import classifier, data
 from lqf import LQFClassifier
-from lqf.changes.followed import Followed
+from lqf.changes.samples.followed import Followed
 from lqf.fitting import Context, TrainingProblem
 from lqf.fitting.knowledge import Knowledge
 from lqf.fitting.reopen import reopen

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lqf.changes.descent import FARTHEST, descend
+from lqf.changes.tuning.descent import FARTHEST, descend
 
 ZERO = torch.zeros(2, dtype=torch.float64)
 

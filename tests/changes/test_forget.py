@@ -74,6 +74,42 @@ def test_nothing_of_what_was_forgotten_is_left_in_the_folder(name: str, folder: 
     assert again.analyse().influence(folder / "new").value.isfinite().all()
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_saved_onto_its_folder_it_leaves_no_trace_beside_it(strict: bool, folder: Path, tmp_path: Path) -> None:
+    train = tmp_path / "data" / "train"
+    shutil.copytree(folder / "train", train)
+    (train / "green" / "1.png").rename(train / "green" / "whisper.png")
+    run, other = tmp_path / "models" / "run", tmp_path / "models" / "run2"
+    model = fitted(train, solver="head")
+    model.save(run)
+    shutil.copytree(run, other)
+    traces = [b"whisper", hashlib.sha256((train / "green" / "whisper.png").read_bytes()).hexdigest().encode()]
+    shutil.copytree(run, run.with_name(".run.old.ab12cd_3"))
+    shutil.copytree(run, run.with_name(".run.new.ab12cd_3") / "new")
+    shutil.copy(run / "samples.csv", run.with_name("run.checkpoint"))
+    shutil.copy(run / "samples.csv", run.with_name(".run.checkpoint.xyz"))
+    loaded = LQFClassifier.load(run, backbone=convnet(), device="cpu")
+    loaded.forget(["green/whisper.png"], strict=strict)
+    loaded.save(tmp_path / "models" / "elsewhere")
+    assert {p.name for p in run.parent.iterdir()} > {"run.checkpoint", ".run.old.ab12cd_3"}
+    loaded.save(run, overwrite=True)
+    shutil.rmtree(other)  # a model of another name is nobody's trace
+    assert _found(run.parent, traces) == 0
+    assert {p.name for p in run.parent.iterdir()} == {"run", "elsewhere"}
+
+
+def test_what_was_not_forgotten_stays_beside_a_folder(folder: Path, tmp_path: Path) -> None:
+    model = fitted(folder / "train", solver="head")
+    kept = tmp_path / "run.checkpoint"
+    kept.write_bytes(b"of an interrupted fit")
+    model.save(tmp_path / "run")
+    model.save(tmp_path / "run", overwrite=True)
+    assert kept.exists()
+    model.forget(["green/1.png"])
+    model.fit(folder / "train").save(tmp_path / "run", overwrite=True)
+    assert kept.exists()
+
+
 def _found(run: Path, traces: list[bytes]) -> int:
     """How many of the traces are in some file of the folder, its name included."""
     content = b"\n".join(str(p).encode() + (p.read_bytes() if p.is_file() else b"") for p in run.rglob("*"))

@@ -19,10 +19,10 @@ from torch import Tensor
 from dense import rows
 from fits import classifier, data, network, reopened
 from lqf import LQFClassifier
-from lqf.changes.bounded import Bounded
-from lqf.changes.gaussian import loss_of_privacy, noise_multiplier, normal
-from lqf.changes.privacy import Budget
-from lqf.changes.sensitivity import RESIDUAL, sensitivity
+from lqf.changes.privacy.bounded import Bounded
+from lqf.changes.privacy.gaussian import loss_of_privacy, noise_multiplier, normal
+from lqf.changes.privacy.release import Budget
+from lqf.changes.privacy.sensitivity import RESIDUAL, sensitivity
 from lqf.errors import LQFError
 from lqf.linear.model import with_one
 
@@ -127,7 +127,7 @@ def test_bounded_problems_are_solved_exactly_and_bad_solutions_refused(shape: tu
 
 
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lqf.changes.privacy.normal", lambda size, seed: torch.zeros(size, dtype=torch.float64))
+    monkeypatch.setattr("lqf.changes.privacy.release.normal", lambda size, seed: torch.zeros(size, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])

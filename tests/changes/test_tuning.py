@@ -11,9 +11,9 @@ from torch import Tensor
 from dense import ridge_matrix, rows
 from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, opened, pictures, reopened
 from lqf import LQFClassifier, LQFError
-from lqf.changes.strengths import Tried, scaled
-from lqf.changes.tune import Opened, Tuning
-from lqf.changes.tuning_plot import draw
+from lqf.changes.tuning.plot import draw
+from lqf.changes.tuning.strengths import Tried, scaled
+from lqf.changes.tuning.tune import Opened, Tuning
 from lqf.evaluation.best_loss import best_loss
 from lqf.fitting import Context, TrainingProblem
 from lqf.linear.ridge import Ridge

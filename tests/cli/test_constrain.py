@@ -121,3 +121,23 @@ def test_a_budget_that_is_none_changes_nothing(lqf: Call, run: Path, tmp_path: P
     assert refused.code == 2
     assert "epsilon is -1.0" in refused.err
     assert "questions.safetensors" in tree(tmp_path / "run")
+
+
+def test_a_fit_can_be_private_from_the_start(lqf: Call, photos: Path, tmp_path: Path) -> None:
+    words = ["fit", photos / "train", "-o", tmp_path / "run", "--size", "32", "--epsilon", "8", "--delta", "1e-3"]
+    done = lqf(*words)
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert "(8, 0.001)-differentially private" in said
+    assert "not private nothing that is in the folder" in said
+    assert "lqf audit" not in said
+    assert not (tmp_path / "run.checkpoint").exists()
+    assert tree(tmp_path / "run") == {"README.md", "model.json", "samples.csv", "weights.safetensors"}
+    assert lqf("evaluate", tmp_path / "run", photos / "test").code == 0
+    for more, sentence in (
+        (["--resume", "--overwrite"], "leave out --resume"),
+        (["--overwrite", "--solver", "pcg"], "--solver"),
+    ):
+        refused = lqf(*words, *more)
+        assert refused.code == 2
+        assert sentence in refused.err

@@ -115,7 +115,7 @@ def pcg(**params: object) -> LQFClassifier:
 
 
 def stochastic(solver: str) -> LQFClassifier:
-    return classifier(solver=solver, epochs=6, minibatch=5, **FIXED)
+    return classifier(solver=solver, epochs=6, minibatch=5, damping=1.0, **FIXED)
 
 
 @pytest.mark.parametrize("params", [{}, {"preconditioner": "none"}, {"form": "w0"}, {"body_weight_decay": "auto"}])

@@ -22,7 +22,7 @@ from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
-from lqf_paper.studies.online import arrivals, online_lqf, online_nlft
+from lqf_paper.studies.online import arrivals, online_lqf, online_lqf_by_steps, online_nlft
 from lqf_paper.studies.problem import LQF
 from paper.conftest import EXACT, small_task
 
@@ -125,3 +125,11 @@ def test_nlft_stops_when_it_has_learnt_its_images() -> None:
     assert stopped.error(images) < 0.2
     never = replace(how, epochs=6, learning_rate=1e-6, stop_below=0.0).fit(backbone, images, SMALL, device=CPU)
     assert len(never.losses) == 6
+
+
+def test_lqf_by_steps_goes_on_from_its_last_weights(task: Task) -> None:
+    how = {"epochs": 60, "batch_size": 5, "learning_rate": 0.1, "schedule": "constant", "stop_below": 0.005}
+    on, anew = (online_lqf_by_steps(task, steps=2, settings=how, go_on=b)["steps"] for b in (True, False))
+    assert [s["n"] for s in on] == [s["n"] for s in anew]
+    assert on[0] == anew[0]
+    assert on[1]["passes"] <= anew[1]["passes"] < 60  # it is learned before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 import torch
 
 from closeness import relative
+from dense import rows
 from fits import data, network
+from lqf.curvature import Preconditioner
+from lqf.curvature.preconditioner import head_block
 from lqf.fast.cache_budget import keep_within
 from lqf.linear.problem import without_weight
 from lqf.linear.ridge import Ridge
@@ -20,6 +24,7 @@ from lqf_paper.runner.experiment import Done, Results
 from lqf_paper.runner.scale import Scale
 from lqf_paper.runner.workspace import Task
 from lqf_paper.studies import informativeness as informative
+from lqf_paper.studies.kfac_information import kfac_information
 from lqf_paper.studies.removal import TOL, ByKernels, BySolves, random_orders, removal
 from paper.conftest import EXACT, small_task
 
@@ -154,3 +159,29 @@ def _cells(task: Task, scale: Scale) -> list[Any]:
     exact = summarization.cells([task], scale)[0]
     others = ("removal at random", "removal as measured again")
     return [exact, *(type(exact)(work, task.name, dict(exact.params)) for work in others)]
+
+
+def test_information_by_kfac_is_its_formula(vectors: Task) -> None:
+    """E_val ‖J_val P⁻¹ J_iᵀ e_i‖² with dense Jacobians and a dense P."""
+    images, validation = informative.parted(vectors, 0)
+    _, model = both(vectors, head="random", draws=None)
+    q = model.problem.quadratic
+    curvature = model.problem.curvature
+    assert curvature is not None
+    p = Preconditioner(head_block(q, model.problem.features), curvature)
+    inverse = torch.stack([p.solve(e, q) for e in torch.eye(q.size, dtype=torch.float64)], 1)
+    train, r, _ = rows(q)
+    seen = replace(q, inputs=model.problem.inputs_of(validation), fold=q.fold[: len(validation)])
+    seen = replace(seen, targets=q.targets[: len(validation)], weights=q.weights[: len(validation)])
+    val = rows(seen)[0].flatten(0, 1)
+    e = r - torch.einsum("ncd,d->nc", train, model.whole.delta)
+    moved = torch.einsum("ncd,nc->nd", train, e) @ inverse.T
+    expected = (moved @ val.T).square().sum(1) / len(validation)
+    found = kfac_information(model, validation, probes=None)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+    drawn = kfac_information(model, validation, probes=400)
+    assert relative(drawn, expected) < 0.2
+    exact, _ = both(vectors, head="random", draws=None)
+    torch.testing.assert_close(kfac_information(exact, validation, probes=None), expected, rtol=1e-6, atol=1e-8)
+    order = torch.argsort(torch.argsort(exact.information(validation).values)).double()
+    assert float(torch.corrcoef(torch.stack([order, found.argsort().argsort().double()]))[0, 1]) > 0.5

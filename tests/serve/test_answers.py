@@ -179,6 +179,11 @@ def test_apply_writes_a_model_and_the_corrections_and_nothing_before(session, cl
     again = LQFClassifier.load(session.out, backbone=model.backbone, device="cpu")
     assert len(again.fitted_.train.ids) == 15
     assert again.fitted_.train.source == str(session.out.parent / "run-corrected.csv")
+    assert now["sentence"].startswith("changed exactly")
+    wanted = session.analysis.what_if(session.test.images.samples, without=[0], relabel={turned: HOSTILE})
+    np.testing.assert_allclose(again.decision_function(str(folders / "test")), wanted.value[:, 0], atol=1e-8)
+    changed = session.analysis.changed_leave_one_out(without=[0], relabel={turned: HOSTILE})
+    assert again.leave_one_out().error == pytest.approx(changed.error)  # its images are found by the manifest
     expected = model.predict_proba(str(folders / "test"))
     assert again.predict_proba(str(folders / "test")).shape == expected.shape
     post(client, "/api/apply")

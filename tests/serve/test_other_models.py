@@ -1,13 +1,18 @@
 """Models of other kinds: dense fits answer exactly, conjugate gradients say what they do not know."""
 
+import csv
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fits import convnet, photos
 from lqf import LQFClassifier
 from lqf.serve import answers
+from lqf.serve.apply import apply, free
+from lqf.serve.corrections import Correction
 from lqf.serve.session import Session
+from lqf.serve.watched import Watched
 from stacks import stacked
 
 CLASSES = ("blue", "green", "red")
@@ -62,3 +67,32 @@ def test_a_stack(of_kind):
 def test_lists_and_labels(of_kind):
     assert answers.images(of_kind, "train", {"order": "doubtful"})["n"] == 12
     assert answers.labels(of_kind, {})["leave_one_out"]["before"] == of_kind.error
+
+
+def test_corrections_are_an_exact_change(of_kind):
+    """The applied model is the one that the page has spoken of."""
+    test = str(of_kind.test.images.samples.source.paths[0].parents[1])
+    corrected = {0: Correction("red"), 5: Correction(None)}
+    found = apply(of_kind, corrected, free(of_kind.out), Watched())
+    assert found.exact
+    wanted = of_kind.analysis.what_if(test, without=[5], relabel={0: "red"})
+    again = LQFClassifier.load(found.path, backbone=convnet(), device="cpu")
+    enough = 1e-8 if of_kind.analysis.level == "exact" else 0.1  # of about ten, by two solves to a tolerance
+    np.testing.assert_allclose(again.decision_function(test), wanted.value, atol=enough)
+    assert again.fitted_.settings.weight_decay == 0.5
+    with found.files[0].open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert (len(rows), rows[-1]["label"]) == (11, "red")
+
+
+def test_a_stack_is_changed_member_by_member(of_kind):
+    if of_kind.analysis.level != "exact":
+        return
+    stack = of_kind.model._like(stacked({"a": of_kind.model, "b": of_kind.model}, (0.5, 0.5)))
+    session = Session.open(stack, "run", of_kind.out)
+    found = apply(session, {0: Correction("red")}, free(of_kind.out), Watched())
+    assert found.exact
+    test = str(of_kind.test.images.samples.source.paths[0].parents[1])
+    wanted = session.analysis.what_if(test, relabel={0: "red"})
+    again = LQFClassifier.load(found.path, backbone=convnet(), device="cpu")
+    np.testing.assert_allclose(again.decision_function(test), wanted.value, atol=1e-8)

@@ -29,7 +29,8 @@ class Wanted:
 
     def passes(self, model: FittedModel) -> int:
         """Over the training rows, forward and backward being one, at most."""
-        return int(self.share * (model.report.passes_of_fit or USUAL))
+        own = model.report.passes_of_fit if model.report.solver == "pcg" else None
+        return int(self.share * (own or USUAL))
 
     def level(self, gap: float) -> Level:
         """Of an answer with this estimated error."""

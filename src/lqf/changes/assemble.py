@@ -5,129 +5,83 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import FittedModel, TrainingProblem, TrainingTable
+from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.knowledge import of_head, of_problem
-from lqf.fitting.point import BLIND
 from lqf.fitting.report import FitReport, out_of_sample
-from lqf.kernels.ridge import KernelRidge
-from lqf.settings import view_count
 from lqf.solvers.solution import Solution
+
+CLIMB = (
+    "effort",
+    "error",
+    "error_standard_error",
+    "error_note",
+    "balanced_error",
+    "balanced_standard_error",
+    "next_rung",
+)
+"""What a report says of a climb, which a changed model is not the end of."""
 
 
 def assembled(
     model: FittedModel,
-    table: TrainingTable,
-    problem: TrainingProblem,
-    solution: Solution,
-    what: dict[str, Any],
-) -> FittedModel:
-    """The model of a changed training set.
-
-    Leave-one-out and with it the temperature of the probabilities are made anew where the kernel is factorised; by
-    conjugate gradients leave-one-out is not known, and the temperature stays. What the fit said of models that it tried
-    is not true of this one, and goes.
-
-    Args:
-        model: as it was.
-        table: the training samples now.
-        problem: theirs.
-        solution: of it.
-        what: entry of `FitReport.changes`.
-    """
-    loo = leave_one_out(model, problem)
-    linear = problem.model
-    mean = linear.of_all_features(linear.heads.mean(0))
-    if model.head_alone:
-        head, body = solution.delta.view(linear.n_outputs, -1), solution.delta.new_zeros(0)
-        point = torch.zeros_like(head[:, :-1])
-    else:
-        v, body = linear.split(solution.delta)
-        head, point = (v + mean if linear.around_w0 else v), mean[:, :-1]
-    head, point, body = (t.detach().to("cpu", problem.context.dtype) for t in (head, point, body))
-    kept = replace(problem.point, heads=problem.point.heads.detach().cpu(), fold=problem.point.fold.cpu())
-    return replace(
-        model,
-        classes=problem.data.classes,
-        constant=problem.data.constant,
-        head=head,
-        point=point,
-        delta=body,
-        beta=model.beta if loo is None else loo.temperature(),
-        train=table,
-        loo=loo,
-        report=_report(model, problem, solution, loo, what),
-        tried={},
-        known=of_head(problem.head_fit) if model.head_alone else of_problem(problem, solution),
-        kept_point=None if model.head_alone else kept,
-    )
-
-
-def leave_one_out(model: FittedModel, problem: TrainingProblem) -> LeaveOneOut | None:
-    """From the factorised kernel; None where there is none, or no sample can be left out."""
-    data, kernel = problem.data, problem.head.ridge if model.head_alone else problem.factorised
-    if data.alone or kernel is None:
-        return None
-    r = problem.head.residual if model.head_alone else problem.quadratic.initial_residual(problem.features)
-    e = _left_out(kernel, r, problem.ridge.head)
-    seen = not model.head_alone and problem.point.kind not in BLIND
-    note = "the linearisation point has seen the labels, which flatters it by an unknown amount" if seen else ""
-    shown = model.report.predict_views
-    return data.left_out(data.judge.outputs(e, None if shown is None else view_count(shown)), "exact", note)
-
-
-def _left_out(kernel: KernelRidge, r: torch.Tensor, mu: float) -> torch.Tensor:
-    """(n, C) leave-one-out residuals by a kernel over the rows, or over all (row, output) pairs."""
-    if len(kernel.q) == len(r):
-        return kernel.loo(r, mu)
-    return kernel.loo(r.reshape(-1, 1), mu).view_as(r)
-
-
-def _report(
-    model: FittedModel,
     problem: TrainingProblem,
     solution: Solution,
     loo: LeaveOneOut | None,
-    what: dict[str, Any],
-) -> FitReport:
-    data, proof, ridge, context = problem.data, solution.certificate, solution.ridge, problem.context
-    total, alone = data.total_weight, problem.head_fit.acting.head
-    e = alone.ridge.loo(alone.residual, model.report.point_ridge)
-    assert problem.plan is not None
+    report: FitReport,
+    **other: Any,
+) -> FittedModel:
+    """The model with the solution of a changed problem. What the fit said of models that it tried goes.
+
+    Args:
+        model: as it was.
+        problem: changed.
+        solution: of it.
+        loo: its leave-one-out.
+        report: its report, as far as the change is not the solution (`solved`).
+        other: what else of the model is another one.
+    """
+    linear, dtype = problem.model, problem.context.dtype
+    if model.head_alone:
+        head, body = solution.delta.view(linear.n_outputs, -1), solution.delta.new_zeros(0)
+    else:
+        v, body = linear.split(solution.delta)
+        head = v + linear.of_all_features(linear.heads.mean(0)) if linear.around_w0 else v
     return replace(
-        model.report,
-        n=len(data),
-        classes=data.classes,
-        plan=problem.plan.sentence,
-        choices=(),
+        model,
+        **{
+            "head": head.detach().to("cpu", dtype),
+            "delta": body.detach().to("cpu", dtype),
+            "loo": loo,
+            "report": solved(report, problem, solution, loo, alone=model.head_alone),
+            "tried": {},
+            "known": of_head(problem.head_fit) if model.head_alone else of_problem(problem, solution),
+        }
+        | other,
+    )
+
+
+def solved(
+    report: FitReport, problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None, *, alone: bool
+) -> FitReport:
+    """The report with what a solution says of itself."""
+    proof, ridge, total = solution.certificate, solution.ridge, problem.data.total_weight
+    gone: dict[str, Any] = dict.fromkeys(CLIMB)
+    return replace(
+        report,
         solver=solution.solver,
         level=solution.level,
+        ridge=ridge,
         weight_decay=ridge.head / total,
-        body_weight_decay=None if model.head_alone else ridge.body / total,
+        body_weight_decay=None if alone else ridge.body / total,
         relative_residual=proof.relative_residual,
         passes=proof.passes,
         converged=proof.converged,
         certificate=proof.sentence,
         history=solution.history,
         unknowns=solution.delta.numel(),
-        **out_of_sample(loo),
-        head_loo_error=data.judge.error(e),
-        device=str(context.device),
-        processes=1,
-        skipped=(),
-        stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
-        seconds=context.clock.total(),
         output_gap=proof.output_gap,
-        effort=None,
         rungs=(),
-        error=None,
-        error_standard_error=None,
-        error_note=None,
-        balanced_error=None,
-        balanced_standard_error=None,
-        next_rung=None,
-        images_given=None,
-        changes=(*model.report.changes, what),
+        **out_of_sample(loo),
+        **gone,
     )

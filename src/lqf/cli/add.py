@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.changed import about_members, add_target, saved_to, target
+from lqf.cli.changed import about_error, about_members, add_target, saved_to, target, unknown
 from lqf.cli.models import load_model
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, listed, wrapped
@@ -30,7 +30,13 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     train = getattr(args, "train", None)
     addition = model.add(args.new, train=train, retrain=args.retrain, progress=progress)
     saved_to(model, out, args)
-    return {**addition.to_dict(), "run": args.run, "output": str(out), "loo_error": model.report_["loo_error"]}
+    return {
+        **addition.to_dict(),
+        "run": args.run,
+        "output": str(out),
+        "loo_error": model.report_["loo_error"],
+        **unknown(model),
+    }
 
 
 def show(result: dict[str, Any]) -> str:
@@ -43,4 +49,4 @@ def show(result: dict[str, Any]) -> str:
         point = again if result["point"] == "made again" else ""
         lines.append(wrapped(f"{listed(result['new_classes'])}: {what}{point}."))
     lines += about_members(result["members"])
-    return "\n".join([*lines, "", duration(result["seconds"])])
+    return "\n".join([*lines, *about_error(result), "", duration(result["seconds"])])

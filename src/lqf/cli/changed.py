@@ -39,6 +39,17 @@ def saved_to(model: LQFClassifier, out: Path, args: argparse.Namespace) -> None:
     save(model.fitted_, out, overwrite=args.overwrite or not hasattr(args, "output"))
 
 
+def unknown(model: LQFClassifier) -> dict[str, str | None]:
+    """For the result: why the error on unseen images is not known, where it was before the change."""
+    return {"error_unknown": model.fitted_.report.error_unknown or None}
+
+
+def about_error(result: dict[str, Any]) -> list[str]:
+    """That, in a line."""
+    sentence = result["error_unknown"]
+    return [wrapped(f"{sentence[:1].upper()}{sentence[1:]}; `lqf evaluate` measures it.")] if sentence else []
+
+
 def about_members(members: list[dict[str, Any]]) -> list[str]:
     """A line for each model: what was done, how far from the optimum it can be, what it cost."""
     lines = []

@@ -17,7 +17,7 @@ from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, facts
 
 if TYPE_CHECKING:
-    from lqf.changes.constraints import Constraint
+    from lqf.changes.constraints.conditions import Constraint
     from lqf.estimator import LQFClassifier
 
 SUMMARY = "change a fitted model so that its outputs satisfy linear constraints, exactly"
@@ -144,7 +144,7 @@ def show(result: dict[str, Any]) -> str:
 
 
 def _constraints(args: argparse.Namespace, model: LQFClassifier) -> list[Constraint]:
-    from lqf.changes.constraints import Agree, Bound, EqualMeans, KeepRight
+    from lqf.changes.constraints.conditions import Agree, Bound, EqualMeans, KeepRight
 
     on, tolerance = getattr(args, "on", None), getattr(args, "tolerance", 0.0)
     found: list[Constraint] = []

@@ -12,7 +12,7 @@ from lqf.cli.models import load_model
 from lqf.reports import figures
 from lqf.settings import Setup
 from lqf.utils.progress import Progress
-from lqf.utils.text import columns, counted, duration, percent, shortened
+from lqf.utils.text import columns, counted, duration, percent, shortened, wrapped
 
 SUMMARY = "error, F1, AUC and calibration of a fitted model on labelled images"
 MOST_ROWS = 20
@@ -46,6 +46,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "expected_error": model.report_["error"],
         "loo_error": model.report_["loo_error"],
         "loo_level": model.report_["loo_level"],
+        "error_unknown": model.fitted_.report.error_unknown or None,
         "expected_balanced_error": model.report_["balanced_error"],
         "loo_balanced_error": model.report_["loo_balanced_error"],
         "class_weights": model.report_["class_weights"],
@@ -93,7 +94,8 @@ def _predicted(result: dict[str, Any]) -> list[str]:
     if result["expected_error"] is not None:
         return [f"The fit expected {percent(result['expected_error'])}."]
     if result["loo_error"] is None:
-        return []
+        unknown = result.get("error_unknown")
+        return [wrapped(f"{unknown.capitalize()}.")] if unknown else []
     return [f"Leave-one-out predicted {percent(result['loo_error'])} ({result['loo_level']})."]
 
 

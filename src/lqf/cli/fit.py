@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="go on from the model in RUN, or from RUN.checkpoint of a fit that was interrupted",
     )
     for name in (EFFORT, IMAGES, PROBLEM, SOLVING):
+        if name == SOLVING:
+            _add_privacy(parser.add_argument_group("privacy"))
         group = parser.add_argument_group(name)
         options.add_settings(group, Setup, Settings, group=name)
         if name == SOLVING:
             options.add_memory(group)
 
 
+def _add_privacy(group: argparse._ActionsContainer) -> None:
+    group.add_argument(
+        "--epsilon",
+        type=float,
+        metavar="E",
+        help="fit a model that is differentially private in every image, with noise, and nothing else of the images: "
+        "1 is strong, 8 is weak; a head, or with --solver dense the whole model",
+    )
+    group.add_argument("--delta", type=float, metavar="D", help="with --epsilon: far below 1 over the number of images")
+
+
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Fit, save, report."""
+    began, private = time.monotonic(), hasattr(args, "epsilon") or hasattr(args, "delta")
+    if private and args.resume:
+        raise LQFError("a private fit goes on from no other, and keeps no checkpoint; leave out --resume")
     out, checkpoint = _targets(args)
     from lqf.estimator import LQFClassifier  # now: a wrong path is reported without waiting for torch
     from lqf.fitting import Model
@@ -55,7 +72,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     earlier = _earlier(args, out, progress)
     check_target(out, args.overwrite or earlier is not None)
     before = _stamp(checkpoint)
-    _mention(checkpoint, args.resume, earlier is not None, progress)
+    if not private:
+        _mention(checkpoint, args.resume, earlier is not None, progress)
     kept: list[str] = []
 
     def keep(better: Model) -> None:
@@ -66,7 +84,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         with joined(model.device) as world:
             model.fit(
                 args.train,
-                checkpoint=checkpoint,
+                checkpoint=None if private else checkpoint,
                 resume=args.resume,
                 keep=keep if world.rank == 0 else None,
                 earlier=earlier,
@@ -85,7 +103,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     except ProcessLost as lost:
         raise ProcessLost(_interrupted(args, out, kept, checkpoint, before, str(lost)), lost.aloud) from lost
     command = shlex.join(["lqf", *_resumable(args)])
-    return {**model.report_, "run": out, "kept_bytes": kept_bytes(model.fitted_), "command": command}
+    result = {**model.report_, "run": out, "kept_bytes": kept_bytes(model.fitted_), "command": command}
+    return result | {"seconds": time.monotonic() - began} if private else result
 
 
 def _earlier(args: argparse.Namespace, out: Path, progress: Progress) -> Any:

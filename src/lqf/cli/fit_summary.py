@@ -18,8 +18,9 @@ def show(result: dict[str, Any]) -> str:
     climbed = bool(result["rungs"])
     lines = facts(
         [
-            ("expected error on new images", _unseen(result) if climbed else _leave_one_out(result)),
+            ("expected error on new images", _expected(result)),
             ("  mean of the classes", balanced(result, "" if climbed else "loo_")),
+            *_privacy(result.get("privacy")),
             ("model", _model(result)),
             ("network", _moved(result["moved"])),
             ("relative residual", "" if result["converged"] else _residual(result)),
@@ -35,7 +36,7 @@ def show(result: dict[str, Any]) -> str:
             *_rungs(result["rungs"], counting(result)),
             *_about_the_body(result["rungs"]),
             *_further(result),
-            *_next(result["run"]),
+            *_next(result["run"], asked="privacy" not in result),
         ]
     )
 
@@ -58,16 +59,37 @@ def details(result: dict[str, Any]) -> str:
     return "\n".join(["Details", *lines, *_choices(result["choices"], counting(result))])
 
 
-def _next(out: Any) -> list[str]:
-    """Commands, and what each says."""
+def _expected(result: dict[str, Any]) -> str:
+    """The error, or why it is not known."""
+    if "privacy" in result:
+        return "not known: it would tell about the images; evaluate on others"
+    return _unseen(result) if result["rungs"] else _leave_one_out(result)
+
+
+def _privacy(proof: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """The guarantee, and what it does not cover."""
+    if proof is None:
+        return []
+    return [
+        ("privacy", f"({proof['epsilon']:g}, {proof['delta']:g})-differentially private: {proof['neighbours']}"),
+        ("noise", f"{number(proof['noise'])} in every weight, at weight decay {number(proof['weight_decay'])}"),
+        ("not private", ", ".join(proof["not_private"]) or "nothing that is in the folder"),
+    ]
+
+
+def _next(out: Any, *, asked: bool = True) -> list[str]:
+    """Commands, and what each says; without those that ask about training images, which a private model has not."""
     run = shlex.quote(str(out))
     commands = {
         f"lqf evaluate {run} TEST": "error on labelled images",
         f"lqf predict {run} IMAGE…": "labels of new images",
-        f"lqf explain {run} IMAGE… -o why.html": "the training images behind them",
-        audit_command(out): "labels that look wrong, copies",
-        f"lqf report {run} -o report.html": "all of it on one page",
     }
+    if asked:
+        commands |= {
+            f"lqf explain {run} IMAGE… -o why.html": "the training images behind them",
+            audit_command(out): "labels that look wrong, copies",
+            f"lqf report {run} -o report.html": "all of it on one page",
+        }
     width = max(map(len, commands))
     return ["\nNext:", *(f"  {command:<{width}}  # {what}" for command, what in commands.items())]
 

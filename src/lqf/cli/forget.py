@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.changed import about_members, add_target, saved_to, target
+from lqf.cli.changed import about_error, about_members, add_target, saved_to, target, unknown
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     file = options.output_path(args.certificate) if hasattr(args, "certificate") else None
     if file is not None:
         _check_certificate(file, args, out)
-    from lqf.changes.traces import erase_beside
+    from lqf.changes.samples.traces import erase_beside
     from lqf.utils.files import write_file
     from lqf.utils.json_values import dump_json, json_values
 
@@ -86,6 +86,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "certificate": None if file is None else str(file),
         "erased": erased,
         "still_knows_them": None if in_place else args.run,
+        **unknown(model),
     }
 
 
@@ -115,4 +116,4 @@ def show(result: dict[str, Any]) -> str:
         lines.append(wrapped(f"`{result['still_knows_them']}` is as it was and knows them."))
     if result["certificate"]:
         lines.append(f"Certificate: {result['certificate']}")
-    return "\n".join([*lines, "", duration(result["seconds"])])
+    return "\n".join([*lines, *about_error(result), "", duration(result["seconds"])])

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     if at is not None and (len(at) > 2 or plot is not None or hasattr(args, "validation") or hasattr(args, "factors")):
         raise LQFError("--at takes the weight decays of head and body, and looks at no others; leave the rest out")
     if plot is not None:
-        from lqf.changes.tuning_plot import check_plot
+        from lqf.changes.tuning.plot import check_plot
 
         picture = options.output_path(plot)
         check_plot(picture, args.overwrite)
@@ -113,7 +113,7 @@ def _said_of(model: LQFClassifier) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> str:
     """The best pair and a few more, or the new model."""
-    from lqf.changes.tuning_path import decays
+    from lqf.changes.tuning.path import decays
 
     lines = [] if result["path"] is None else _path(result["path"])
     if result["after"] is not None:

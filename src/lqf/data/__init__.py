@@ -11,12 +11,12 @@ from lqf.data.check import check_trainable
 from lqf.data.has_labels import has_labels
 from lqf.data.images import Images, open_images
 from lqf.data.load import load_samples
-from lqf.data.parts import has_pixels, select_images, with_views, with_weights
+from lqf.data.parts import has_pixels, select_images, with_labels, with_views, with_weights
 from lqf.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess, normalize, standardize
 from lqf.data.read import check_kind
 from lqf.data.rows import rows_on
 from lqf.data.samples import Samples
-from lqf.data.shards import gather_images, held, open_shard
+from lqf.data.shards import Shard, gather_images, held, open_shard
 from lqf.data.unlabelled import load_unlabelled
 from lqf.data.unread import open_known, open_known_shard
 
@@ -26,6 +26,7 @@ __all__ = [
     "Images",
     "Preprocess",
     "Samples",
+    "Shard",
     "check_kind",
     "check_trainable",
     "gather_images",
@@ -42,6 +43,7 @@ __all__ = [
     "rows_on",
     "select_images",
     "standardize",
+    "with_labels",
     "with_views",
     "with_weights",
 ]

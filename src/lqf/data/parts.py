@@ -47,6 +47,13 @@ def with_weights(images: Images, weights: np.ndarray) -> Images:
     raise TypeError(f"{type(images).__name__} has no weights of its own")
 
 
+def with_labels(images: Images, labels: np.ndarray) -> Images:
+    """The images with other labels (N,), in the same classes."""
+    if isinstance(images, PixelImages | TensorImages):
+        return replace(images, samples=replace(images.samples, labels=labels))
+    raise TypeError(f"{type(images).__name__} has no labels of its own")
+
+
 def select_images(images: Images, index: Index) -> Images:
     """The images at ``index`` (positions in ascending order, or a boolean mask), on every process."""
     rows = positions(index, len(images))

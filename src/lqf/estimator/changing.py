@@ -1,24 +1,29 @@
-"""Changing a fitted model without fitting it again: samples are added, or forgotten."""
+"""Changing a fitted model without fitting it again: samples are added, forgotten, or get other labels."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from lqf.changes.add import add
-from lqf.changes.certificate import DeletionCertificate, hashed
-from lqf.changes.dependence import depends_on
-from lqf.changes.forget import forget
-from lqf.changes.members import After, Now, change_model, check_trained
-from lqf.changes.newcomers import Addition, check_new, everyone, grown, placed
-from lqf.changes.outcome import REFITTED, Changed, Outcome
-from lqf.changes.samples import chosen
-from lqf.changes.verify import difference_to_refit
-from lqf.data import Images, load_samples, open_images, select_images
+from lqf.analysis.counterfactual import Change
+from lqf.changes.samples.add import add
+from lqf.changes.samples.certificate import DeletionCertificate, hashed
+from lqf.changes.samples.chosen import chosen
+from lqf.changes.samples.dependence import depends_on
+from lqf.changes.samples.forget import forget
+from lqf.changes.samples.members import After, Now, change_model, check_trained
+from lqf.changes.samples.newcomers import Addition, check_new, everyone, grown, placed
+from lqf.changes.samples.outcome import REFITTED, Changed, Outcome
+from lqf.changes.samples.relabel import relabel
+from lqf.changes.samples.traces import erase_beside
+from lqf.changes.samples.verify import difference_to_refit
+from lqf.data import Images, load_samples, open_images, select_images, with_labels
 from lqf.errors import LQFError
 from lqf.estimator.fit import Kept, fit_model, report_skipped
 from lqf.estimator.predictor import Predictor
@@ -28,10 +33,13 @@ from lqf.fitting.training_data import open_training
 from lqf.runtime.device import computing, resolve_device
 from lqf.utils import naming
 from lqf.utils.progress import Progress
+from lqf.utils.text import listed
 
 
 class Changing(Predictor):
-    """A model that samples are added to, and that forgets samples; each time it is the optimum of what there is then.
+    """A model that samples are added to, that forgets samples, and whose labels are corrected.
+
+    Each time it is the optimum of what there is then.
 
     The linearisation point and the ridge strengths of the fit are kept.
     """
@@ -106,11 +114,14 @@ class Changing(Predictor):
     ) -> DeletionCertificate:
         """The optimum without some samples, with a certificate of it. Their images may be gone already.
 
+        Where it is then saved onto a folder that it was loaded from or saved to before, checkpoints and copies beside
+        that folder go, too, which a fit or a killed process has left there and which know them.
+
         Args:
             ids: of the samples, or their numbers.
             group: in place of ids: all samples of it.
             where: in place of ids: a column and the value looked for in it, e.g. ("label", "rose"); see
-                `lqf.changes.samples.chosen`.
+                `lqf.changes.samples.chosen.chosen`.
             strict: make everything again that has seen them, the choices of the fit included: a fit on what is left.
             verify: solve what is left once more from nothing, and compare predictions.
             retrain: train a stack's fine-tuned networks again, which are dropped otherwise.
@@ -142,14 +153,57 @@ class Changing(Predictor):
             time.perf_counter() - began,
         )
         self._adopt(after.model)
+        self._forgot = True
         self._kept_images = remaining if _in_memory(after.model.train) else None
         progress.note(certificate.sentence)
         return certificate
+
+    @computing
+    def relabel(
+        self, labels: Mapping[Any, str], *, train: Any = None, progress: Progress | None = None
+    ) -> tuple[Outcome, ...]:
+        """The optimum with other labels of some samples, in the model's classes.
+
+        Whoever asks for the training images later must give them with the new labels.
+
+        Args:
+            labels: by id or number of the sample.
+            train: the training data with the labels of before, where they have moved or were in memory.
+            progress: where to report.
+        """
+        model, progress = self._model(), self._shown(progress)
+        check_trained(model, retrain=False)
+        change = Change.of(model.train.ids, model.classes, relabel=labels)
+        new = change.relabelled(torch.from_numpy(model.train.labels)).numpy()
+        images, context = self._all_images(model, train, progress), self._context(model, progress)
+        table = replace(model.train, labels=new)
+
+        def relabelled(member: FittedModel, name: str) -> Changed:
+            return relabel(member, new, lambda: images, context, name)
+
+        after = change_model(model, relabelled, Now(lambda: images, table, np.arange(len(new))), context)
+        self._adopt(after.model)
+        self._kept_images = with_labels(images, new) if _in_memory(table) else None
+        return after.outcomes
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
     _kept_images: Images | None = None
     """Training images in memory, for the next change; a folder is opened again."""
+    _forgot = False
+    """Whether a model before this one knew samples that it does not know."""
+    _folders: frozenset[Path] = frozenset()
+    """Where this model, or one before its changes, was read or written."""
+
+    def _without_traces(self, path: str | Path) -> None:
+        """After saving: what lies beside one of its folders and knows forgotten samples."""
+        path = Path(path)
+        own = path.resolve()
+        if self._forgot and own in self._folders:
+            erased = erase_beside(path)
+            if erased:
+                self._shown(None).say(f"deleted beside `{path}`, since it knows what was forgotten: {listed(erased)}")
+        self._folders |= {own}
 
     def _forgotten(
         self, model: Model, gone: np.ndarray, remaining: Images, retrain: bool, train: Any, progress: Progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from lqf import storage
+from lqf.changes.privacy.private_fit import budget_of, check_fit, fit_without_choice, private_settings
 from lqf.data import load_samples
 from lqf.estimator.arithmetic import Arithmetic
 from lqf.estimator.asking import Asking
@@ -44,8 +45,12 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
 
     Args:
     {arguments}
-        constraints: linear conditions on the outputs, of `lqf.changes.constraints`, under which the fit ends at the
-            optimum; see `constrain`. Where they contradict each other, `fit` says so and leaves the model without them.
+        constraints: linear conditions on the outputs (`lqf.EqualMeans`, `Agree`, `KeepRight`, `Bound`), under which the
+            fit ends at the optimum; see `constrain`. Where they contradict each other, `fit` says so and leaves the
+            model without them.
+        epsilon, delta: a budget of differential privacy: the fit ends at a model that may be released, with noise, of
+            the head or, with the solver dense, of the whole; see `privatise`. What is left to ``auto`` is then not
+            chosen by the images. ``report_["privacy"]`` names what is not private.
 
     Attributes:
         classes_: (n_classes,) class names or labels.
@@ -90,7 +95,11 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
                 (`lqf.runtime.distributed.joined`); default: this one alone.
         """
         progress = self._shown(progress if world.rank == 0 else SILENT)
+        self._forgot, self._folders = False, frozenset()
         settings, setup = self._of(Settings), self._of(Setup)
+        budget = budget_of(self.epsilon, self.delta, settings)
+        if budget is not None:
+            settings = private_settings(settings, budget)
         device = world.device or resolve_device(self.device)
         deadline = Deadline.after(time_for(settings, device.type == "cuda") if settings.climbs else None, began)
         check_solver(settings, world)
@@ -105,10 +114,21 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
             strict=setup.strict,
             progress=progress,
         )
+        if budget is not None:
+            check_fit(budget, settings, samples, world, constrained=bool(self.constraints))
         source = str(X) if isinstance(X, str | Path) else None
         file = None if checkpoint is None else Path(checkpoint)
         context = Context(settings, device, world, progress, deadline=deadline)
-        self._adopt(fit_model(samples, setup, context, Kept(file, resume, keep, earlier, source)))
+
+        def fitted(settings: Settings) -> Model:
+            return fit_model(
+                samples, setup, replace(context, settings=settings), Kept(file, resume, keep, earlier, source)
+            )
+
+        if budget is None:
+            self._adopt(fitted(settings))
+        else:
+            self._adopt(self._released(fit_without_choice(fitted, settings), budget, X, y, progress))
         return self.constrain(self.constraints, train=X, y=y, progress=progress) if self.constraints else self
 
     def fit_transform(self, X: Any, y: Any = None, **options: Any) -> np.ndarray:
@@ -123,6 +143,7 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
         A network of your own is code, which is not saved; `load` wants it again, and saving says so.
         """
         storage.save(self._model(), path, overwrite=overwrite)
+        self._without_traces(path)
         sentence = storage.about_loading(self._model(), path)
         if sentence is not None:
             self._shown(None).say(sentence)
@@ -148,8 +169,10 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
         """
         fitted = storage.load(path, backbone=backbone, weights=weights)
         params = {f.name: getattr(of, f.name) for of in (fitted.setup, fitted.settings) for f in fields(of)}
+        params |= {name: (fitted.report.privacy or {}).get(name) for name in ("epsilon", "delta")}
         model = cls(**params | {"device": device, "verbose": verbose})
         model._adopt(fitted)
+        model._folders = frozenset({Path(path).resolve()})
         return model
 
 

@@ -10,14 +10,14 @@ from typing import Any, Self
 import torch
 
 from lqf import storage
-from lqf.changes.constrained import constrain
-from lqf.changes.constraints import Constraint
-from lqf.changes.privacy import Budget, Part, check_suitable, privatise
+from lqf.changes.constraints.conditions import Constraint
+from lqf.changes.constraints.constrained import constrain
+from lqf.changes.privacy.release import Budget, Part, about, check_suitable, privatise
 from lqf.data import Images, load_samples, load_unlabelled, open_images, with_views
 from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.estimator.predictor import Predictor
-from lqf.fitting import Context, Model
+from lqf.fitting import Context, FittedModel, Model
 from lqf.fitting.training_data import open_training
 from lqf.linear.batch import usual_rows
 from lqf.runtime.device import computing, resolve_device
@@ -42,7 +42,7 @@ class Constraining(Predictor):
         constraints contradict each other. Leave-one-out of the model before does not hold afterwards and is dropped.
 
         Args:
-            constraints: all at once, of `lqf.changes.constraints`: `EqualMeans`, `Agree`, `KeepRight`, `Bound`.
+            constraints: all at once: `lqf.EqualMeans`, `Agree`, `KeepRight`, `Bound`.
             train: the training data, where they have moved or were arrays.
             y: their labels.
             progress: where to report.
@@ -50,7 +50,7 @@ class Constraining(Predictor):
         if not constraints:
             raise LQFError("there is no constraint; give at least one, e.g. constrain([EqualMeans(groups)])")
         fitted, progress = self._model(), self._shown(progress)
-        images, context = self._training(train, y, progress)
+        images, context = self._training(train, y, progress, fitted)
         opening = _Opening(self, images, context)
         rows = [c.rows(opening) for c in constraints]
         self._adopt(constrain(fitted, constraints, rows, images, context).model)
@@ -88,14 +88,19 @@ class Constraining(Predictor):
             progress: where to report.
         """
         budget = Budget(epsilon, delta, part, clip, weight_decay, seed)
-        check_suitable(self._model(), budget)
-        images, context = self._training(train, y, self._shown(progress))
-        self._adopt(privatise(self._model(), budget, images, context))
+        self._adopt(self._released(self._model(), budget, train, y, self._shown(progress)))
         return self
 
-    def _training(self, train: Any, y: Any, progress: Progress) -> tuple[Images, Context]:
-        """The training images, and where to compute."""
-        fitted = self._model()
+    def _released(self, fitted: Model, budget: Budget, train: Any, y: Any, progress: Progress) -> FittedModel:
+        """A private model in the place of a fitted one."""
+        check_suitable(fitted, budget)
+        images, context = self._training(train, y, progress, fitted)
+        released = privatise(fitted, budget, images, context)
+        progress.note(about(released.report.privacy or {}))
+        return released
+
+    def _training(self, train: Any, y: Any, progress: Progress, fitted: Model) -> tuple[Images, Context]:
+        """The training images of a model, and where to compute."""
         if train is not None and not isinstance(train, str | Path):
             fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
         images = open_training(fitted, train, y, progress)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from torch import nn
 
-from lqf.changes.constraints import Constraint
+from lqf.changes.constraints.conditions import Constraint
 from lqf.errors import LQFError
 from lqf.settings import Settings, Setup
 
@@ -70,6 +70,8 @@ class Parameters:
         compile: str = Settings.compile,
         seed: int = Settings.seed,
         constraints: Sequence[Constraint] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
     ):
         self.backbone = backbone
         self.effort = effort
@@ -120,6 +122,8 @@ class Parameters:
         self.compile = compile
         self.seed = seed
         self.constraints = constraints
+        self.epsilon = epsilon
+        self.delta = delta
 
     @classmethod
     def _parameter_names(cls) -> list[str]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from lqf.changes.tune import Tuning as Tuned
-from lqf.changes.tuning_path import TuningPath
+from lqf.changes.tuning.path import TuningPath
+from lqf.changes.tuning.tune import Tuning as Tuned
 from lqf.data import load_samples
 from lqf.data.labels import class_array
 from lqf.estimator.predictor import Predictor

@@ -135,9 +135,10 @@ def _of_iteration(problem: TrainingProblem, solution: Solution, room: int) -> di
         kept["ratio"] = torch.tensor(solution.ratio, dtype=torch.float64)
     kernels, n = problem.kernels, len(problem.features)
     whole = kernels is not None and kernels.signs is not None and len(kernels.samples) == len(problem.data)
-    if kernels is not None and whole and _size(kept) + 8 * n * (n + 1) <= room:
-        averaged = kernels.factorise(problem.ridge)
-        kept |= {"averaged_q": averaged.q, "averaged_lam": averaged.lam}
+    if _size(kept) + 8 * n * (n + 1) <= room:
+        averaged = kernels.factorise(problem.ridge) if kernels is not None and whole else problem.remembered.averaged
+        if averaged is not None:
+            kept |= {"averaged_q": averaged.q, "averaged_lam": averaged.lam}
     if problem.curvature_known is not None:
         curvature = {f"{CURVATURE}{k}": t for k, t in to_tensors(problem.curvature_known).items()}
         if _size(kept) + _size(curvature) <= room:

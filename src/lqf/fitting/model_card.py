@@ -93,6 +93,8 @@ def _errors(report: FitReport) -> str:
         )
     if report.balanced_error is not None:
         lines.append(f"- Mean of the classes' errors: {percent(report.balanced_error)}.")
+    if report.error_unknown:
+        return f"{report.error_unknown.capitalize()}; measure it with `lqf evaluate` on labelled images."
     if not lines:
         return "The error on new images is not known; measure it with `lqf evaluate` on labelled images."
     return "\n".join([*lines, "- No test set was used."])

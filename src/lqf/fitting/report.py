@@ -137,7 +137,15 @@ class FitReport:
             return f"{data}; expected error {percent(self.error)} ± {100 * self.error_standard_error:.1f}"
         if self.loo_error is not None:
             return f"{data}; leave-one-out error {percent(self.loo_error)} ({self.loo_level})"
-        return f"{data}; error on unseen images not known"
+        return f"{data}; {self.error_unknown or 'error on unseen images not known'}"
+
+    @property
+    def error_unknown(self) -> str:
+        """Why nothing is known of the error on unseen images, where a change of the training set is the reason."""
+        if not self.changes or self.error is not None or self.loo_error is not None or self.not_the_fit:
+            return ""
+        last = "added" if self.changes[-1]["what"] == "added" else "forgotten"
+        return f"error on unseen images not known since images were {last}: it is not made again by {self.solver}"
 
     def without_errors(self) -> FitReport:
         """The same of a model for which the fit's errors on unseen images do not hold."""

@@ -36,6 +36,10 @@ ASKED = ("avg", "bilinear", "both")
 """Poolings that the settings name."""
 
 
+class NoAveragePool(LQFError):
+    """A pooling was named for a network whose features are of one kind."""
+
+
 def select_pooling(data: TrainingSet, backbone: Backbone) -> HeadFit:
     """Features and closed-form head under the pooling that is kept."""
     tried = candidate_heads(data, backbone)
@@ -156,7 +160,7 @@ def candidates(
     """
     if pool is None:
         if asked in ASKED:
-            raise LQFError(
+            raise NoAveragePool(
                 f"pooling `{asked}` needs a network that ends in an average over its last feature map; "
                 f"`{name}` does not, use `auto`"
             )

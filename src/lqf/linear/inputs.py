@@ -13,7 +13,7 @@ from copy import copy
 import torch
 from torch import Tensor, nn
 
-from lqf.data import Images, Preprocess, gather_images, held, normalize, rows_on
+from lqf.data import Images, Preprocess, Shard, gather_images, held, normalize, rows_on
 from lqf.data.crops import random_crops
 from lqf.runtime.distributed import ALONE, World
 from lqf.runtime.memory import available_bytes
@@ -87,7 +87,7 @@ class Inputs:
             dtype=self.dtype,
             batch_size=self.batch_size,
             prefix=self.prefix,
-            world=self.world if len(images.own) < len(images) else ALONE,
+            world=self.world if isinstance(images, Shard) else ALONE,
             tick=self.tick,
         )
 

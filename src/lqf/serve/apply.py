@@ -1,7 +1,8 @@
-"""The corrections made real: a new model, fitted on the corrected data by the settings of the old one.
+"""The corrections made real: the model of the corrected data, by an exact change of the old one where that is possible
+(`exactly`), and else by a fit with its settings.
 
 OUT                  the model folder
-OUT.csv              the training data it was fitted on, as a manifest
+OUT.csv              the training data it is a model of, as a manifest
 OUT-corrections.csv  what was corrected: id, action, the label that was given, the one in its place
 """
 
@@ -16,6 +17,7 @@ from lqf.data.manifests import manifest_text, sample_row, without_manifest
 from lqf.errors import LQFError
 from lqf.fitting.class_weights import own_weights
 from lqf.serve.corrections import Correction
+from lqf.serve.exactly import changed_exactly
 from lqf.serve.refused import Refused
 from lqf.serve.session import Session
 from lqf.serve.watched import Watched
@@ -26,7 +28,7 @@ COLUMNS = ("id", "action", "was", "label")
 
 @dataclass
 class Applying:
-    """A fit in the background, at most one at a time.
+    """A change of the model in the background, at most one at a time.
 
     Attributes:
         state: "idle", "running", "done" or "failed".
@@ -47,7 +49,7 @@ class Applying:
         """Begin with the corrections as they are now."""
         self.session.check_changes()
         if self.state == "running":
-            raise Refused(409, "the corrected model is being fitted already")
+            raise Refused(409, "the corrected model is being made already")
         if not len(self.session.corrections):
             raise Refused(409, "there is nothing to apply yet; relabel or exclude an image first")
         if reason := without_manifest(self.session.analysis.images.samples):
@@ -63,7 +65,7 @@ class Applying:
             self._thread.join()
 
     def give_up(self) -> None:
-        """Leave nothing of a fit that will not end: its manifest was written for it to read."""
+        """Leave nothing of one that will not end: its manifest was written for it to read."""
         if self.state == "running" and not self._out.exists():
             manifest_of(self._out).unlink(missing_ok=True)
 
@@ -87,7 +89,7 @@ class Applying:
             return
         self.written = [out.path.name, *(file.name for file in out.files)]
         self.error = out.error
-        self.sentence = f"written to {out.path}"
+        self.sentence = f"{'changed exactly' if out.exact else 'fitted again'}, and written to {out.path}"
         self.state = "done"
 
 
@@ -98,10 +100,11 @@ class Applied:
     path: Path
     files: tuple[Path, Path]
     error: float | None
+    exact: bool
 
 
 def apply(session: Session, corrected: dict[int, Correction], out: Path, progress: Watched) -> Applied:
-    """Fit on the corrected data and write; nothing stays where the fit does not end well."""
+    """Make the model of the corrected data and write it; nothing stays where that does not end well."""
     manifest, table = manifest_of(out), out.with_name(f"{out.name}-corrections.csv")
     model, fitted = session.model, session.analysis.model
     samples = replace(session.analysis.images.samples, weights=own_weights(fitted))
@@ -116,15 +119,16 @@ def apply(session: Session, corrected: dict[int, Correction], out: Path, progres
     ]
     write_file(manifest, manifest_text(samples, rows))
     try:
-        again = type(model)(**model.get_params(deep=False)).fit(str(manifest), progress=progress)
-        again.save(out)
+        exact = changed_exactly(session, samples, corrected, manifest, progress)
+        new = exact or type(model)(**model.get_params(deep=False)).fit(str(manifest), progress=progress)
+        new.save(out)
         with atomic_file(table) as temporary:
             write_table(temporary, changes, COLUMNS)
     except BaseException:
         if not out.exists():
             manifest.unlink(missing_ok=True)
         raise
-    return Applied(out, (manifest, table), again.fitted_.report.error)
+    return Applied(out, (manifest, table), new.fitted_.report.error, exact is not None)
 
 
 def manifest_of(out: Path) -> Path:

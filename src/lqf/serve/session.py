@@ -18,7 +18,7 @@ import torch
 from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.labels import suspects
 from lqf.analysis.curve import Curve
-from lqf.changes.tuning_path import TuningPath
+from lqf.changes.tuning.path import TuningPath
 from lqf.data import Samples, load_unlabelled
 from lqf.errors import LQFError
 from lqf.estimator import LQFClassifier
@@ -245,7 +245,10 @@ class Session:
         return Queries.of(self.test.images)
 
     def prepare_test(self) -> None:
-        """Likewise the kernel of the test images."""
+        """What the first question about errors would wait for: leave-one-out's own parts, and that kernel of the test
+        images.
+        """
+        self.analysis.changed_leave_one_out(without=[0])
         self.prepare(self._test_queries)
 
     @property
@@ -257,7 +260,7 @@ class Session:
         """Of the test set, before and after; None: there is none."""
         if self.test is None:
             return None
-        self.prepare_test()
+        self.prepare(self._test_queries)
         found = self.analysis.what_if(self._test_queries, **change)
         right = found.probabilities.argmax(1).numpy() == self.test.labels
         weights = self.test.weights

@@ -21,6 +21,7 @@ WHOLE = True
 JUDGED_AT = 0.4
 """Share of the images without which errors are compared."""
 ORDERS = {"least": "least informative dropped", "random": "random ones dropped", "most": "most informative dropped"}
+KFAC = "removal as K-FAC estimates it"
 SETTINGS: dict[str, Any] = {"pooling": "avg", "head": "random"}
 """The paper's model: average pooling, a random head at the linearisation point, which no label has entered; so a
 solution without some images has seen nothing of them but in the choice of the weight decays."""
@@ -37,6 +38,11 @@ def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
             made.append(Cell("removal at random", task.name, {**params, "draws": scale.draws}))
             made.append(Cell("removal as measured again", task.name, params))
     return made
+
+
+def further(results: Results) -> list[Cell]:
+    """The paper's ranking by K-FAC, beside the others."""
+    return [Cell(KFAC, t.name, _params(t, results.scale)) for t in results.tasks]
 
 
 def rankings(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
@@ -58,6 +64,9 @@ def summarise(results: Results) -> Summary:
         if result["again"]:
             for order in ("least", "most"):
                 rows.append((name, f"{ORDERS[order]}, measured again", *map(bare_percent, result["again"][order])))
+        if result["by_kfac"]:
+            for order in ("least", "most"):
+                rows.append((name, f"{ORDERS[order]}, by K-FAC", *map(bare_percent, result["by_kfac"][order])))
     notes = (
         f"F-SI is measured on {informativeness.VALIDATION:.0%} of the training images, unseen by the model (average "
         "pooling, around a random head), and every error is that of a new solution without the images, on the test "
@@ -65,6 +74,7 @@ def summarise(results: Results) -> Summary:
         f"“Measured again”: information is computed anew, in {STEPS} parts, as images leave; where it is estimated, by "
         f"the kernel averaged over the outputs. Random: the mean of {next(iter(found.values()))['draws']} draws; the "
         "band is their standard deviation.",
+        "“By K-FAC”: the paper's estimate, K-FAC in place of the Hessian, ranked once.",
         *(f"{name}: {how(r)}" for name, r in found.items()),
         HOW,
     )
@@ -104,26 +114,36 @@ def curves(results: Results, name: str) -> dict[str, Any]:
     alone = [d.result for d in results.where(work="removal at random", data=name)]
     again = [d.result for d in results.where(work="removal as measured again", data=name)]
     draws = np.array([errors for r in (ranked, *alone) for errors in r["random"]])
-    solved = [r for r in (ranked, *alone, *again) if r["residual"] is not None]
+    paper = [d.result for d in results.further if d.cell.work == KFAC and d.cell.data == name]
+    solved = [r for r in (ranked, *alone, *again, *paper) if r["residual"] is not None]
     return {
         **{k: v for k, v in ranked.items() if k not in ("ids", "information", "standard_error")},
         "random": draws.mean(0).tolist(),
         "random_deviation": draws.std(0, ddof=min(1, len(draws) - 1)).tolist(),
         "draws": len(draws),
         "again": again[0]["again"] if again else ranked["again"],
+        "by_kfac": {**paper[0], "correlation": correlation(paper[0], ranked)} if paper else None,
         "residual": max((r["residual"] for r in solved), default=None),
         "passes": sum(r["passes"] for r in solved) if solved else None,
     }
 
 
+def correlation(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """Spearman's, of the information of the same images."""
+    ranks = [np.argsort(np.argsort(r["information"], kind="stable")).astype(float) for r in (one, other)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
 def how(result: dict[str, Any]) -> str:
     """How exact ranking and refits are, as a sentence."""
+    paper = result["by_kfac"]
+    alike = f" Rank correlation of the paper's estimate with it: {paper['correlation']:.2f}." if paper else ""
     if result["residual"] is None:
-        return f"{result['n']} images; ranking and refits are exact, from the kernel of all outputs."
+        return f"{result['n']} images; ranking and refits are exact, from the kernel of all outputs.{alike}"
     return (
         f"{result['n']} images; the ranking is {result['level']} ({result['note']}); refits are solutions of the whole "
         f"model with a measured relative residual of {result['residual']:.1e} at the worst, {result['passes']} passes "
-        "in all."
+        f"in all.{alike}"
     )
 
 

@@ -129,16 +129,17 @@ class Linear:
         preprocess: Preprocess,
         *,
         device: torch.device,
+        start: Tensor | None = None,
         cache: GroupCache | None = None,
         progress: Progress = SILENT,
     ) -> Trained:
-        """Train on a backbone (load it with ``leaky=True`` for LQF), which stays as it is.
+        """Train on a backbone (load it with ``leaky=True`` for LQF), which stays as it is, from δ = ``start`` or zero.
 
         ``cache`` has what earlier runs on the same images and backbone left: inputs, features, K-FAC.
         """
         began = time.perf_counter()
         training = self.posed(backbone, images, preprocess, device=device, cache=cache, progress=progress)
-        delta, losses = training.run(RandomViews(images, preprocess, self.augment, device), progress)
+        delta, losses = training.run(RandomViews(images, preprocess, self.augment, device), progress, start)
         means = per_epoch(losses, len(images), training.batch)
         encode = None if self.scope == "all" else training.body
         took, facts = time.perf_counter() - began, training.facts

@@ -112,11 +112,11 @@ class Training:
         targets = self.how.alpha * F.one_hot(self.labels, self.model.n_outputs).to(self.inputs.dtype)
         return QuadraticProblem(self.model, self.inputs, targets, self.weights, fold, Ridge(mu, mu))
 
-    def run(self, views: RandomViews, progress: Progress) -> tuple[Tensor, Tensor]:
+    def run(self, views: RandomViews, progress: Progress, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """δ, and the loss of every step on the CPU."""
         total, inverse = self.total, self.inverse(views, progress)
         solver = self.solver(self.learning_rate(inverse, views))
-        state = solver.start(self.problem.zero())
+        state = solver.start(self.problem.zero() if start is None else start.clone())
         losses, wrong = (torch.zeros(total, device=self.inputs.device, dtype=self.inputs.dtype) for _ in range(2))
         gradient = self._recorded(state["delta"], self._direction(inverse), progress.say)
         made = 0

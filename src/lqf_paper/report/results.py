@@ -137,7 +137,7 @@ def _about(info: PageInfo, results: Results) -> str:
     data = "; ".join(f"{t.name} ({len(t.train)} + {len(t.test)} images)" for t in results.tasks)
     processes = max(d.side_by_side for d in results.every)
     work = f"{seconds:.0f} s of work in all" + (f", up to {processes} side by side" if processes > 1 else "")
-    lost = len(results.wanted) - len(results.done)
+    lost = len(results.wanted) + len(results.wanted_further) - len(results.every)
     missing = f" **{results.counted}: the others are not there, and the best is that of these.**" if lost > 0 else ""
     there, further = len(results.further), len(results.wanted_further)
     if further:

@@ -77,8 +77,8 @@ class Results:
     @property
     def counted(self) -> str:
         """How many cells there are: "12 cells", or "7 of 12 cells" where some are missing."""
-        n = len(self.wanted)
-        return f"{len(self.done)} cells" if len(self.done) >= n else f"{len(self.done)} of {n} cells"
+        done, n = len(self.every), len(self.wanted) + len(self.wanted_further)
+        return f"{done} cells" if done >= n else f"{done} of {n} cells"
 
     def whole(self) -> Results:
         """Only the data sets all of whose cells are there."""

@@ -78,14 +78,14 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     "lqf": {
         "paper": [*_KFAC, *product(learning_rate=(0.1, *RATES), damping=(1.0, 0.1, 0.01, 1e-3), augment=CROPS)],
         "short": [
-            *_short(0.1, 0.01, 0.001),
-            *_damped((0.01, 0.1), (0.001, 0.01), (0.001, 0.1), (1e-4, 1e-3)),
+            *_short(0.1, 0.01, 0.05, 0.001, 0.005),
+            *_damped((0.01, 0.1), (0.001, 0.01), (0.1, 1.0)),
         ],
         "quick": _ONE_KFAC,
     },
     "lqf-trace": {
         "paper": _KFAC,
-        "short": _damped((0.05, 1.0), (0.01, 1.0), (0.01, 0.1), (0.001, 0.01)),
+        "short": [*_short(0.1, 0.01, 0.001), *_damped((0.05, 1.0))],
         "quick": _damped((0.01, 1.0)),
     },
     "lqf-central": {

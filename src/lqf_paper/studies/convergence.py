@@ -97,14 +97,14 @@ def convergence(task: Task, *, settings: dict[str, Any], images: int | None = No
 
 
 def optimum(training: Training, task: Task) -> Optimum:
-    """By conjugate gradients on the same problem, with the products of the training."""
+    """By conjugate gradients on the same problem: products as in the training, residuals by exact passes."""
     problem, progress = training.problem, task.workspace.progress
     features = training.central_features(progress)
     head = KernelRidge.from_features(with_one(features), problem.weights)
     curvature = training.curvature(progress).body
     solver = PCG(output_tol=OUTPUT_TOL, max_passes=MOST_PASSES)
-    tf32 = training.how.precision != "float32"
-    solution = solver.solve(problem, features, head, curvature, tf32=tf32, progress=progress)
+    given: dict[str, Any] = {"fast": training.quick_problem(), "tf32": training.how.precision != "float32"}
+    solution = solver.solve(problem, features, head, curvature, **given, progress=progress)
     model = Trained(training.model, solution.delta, None, training.inputs.preprocess, (), 0.0, training.how.precision)
     outputs = scores(model, task.test)
     assert outputs is not None

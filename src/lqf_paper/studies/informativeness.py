@@ -17,6 +17,7 @@ from lqf.settings import Settings
 from lqf_paper.runner.held_out import held_out
 from lqf_paper.runner.registry import defaults, work
 from lqf_paper.runner.workspace import Task
+from lqf_paper.studies.kfac_information import PROBES, kfac_information
 from lqf_paper.studies.removal import FITTED, PROBED, ByKernels, random_orders, removal
 
 VALIDATION = 0.25
@@ -99,6 +100,28 @@ def removal_as_measured_again(
         "n": len(images),
         "shares": shares,
         "again": curves,
+        **model.solve_report(),
+    }
+
+
+@work("removal as K-FAC estimates it", validation=VALIDATION, probes=PROBES)
+@defaults(Settings, **FITTED)
+def removal_as_kfac_estimates(
+    task: Task, *, solver: str, shares: list[float], settings: dict[str, Any], seed: int = 0
+) -> dict[str, Any]:
+    """The paper's ranking: F-SI by K-FAC, once, and test errors without the least and the most informative images."""
+    images, validation = parted(task, seed)
+    model, shares = removal(task, images, solver, {"seed": seed, **settings}), [0.0, *shares]
+    information = kfac_information(model, validation, seed)
+    order = information.argsort(stable=True)
+    curves = {"least": model.errors(order, shares), "most": model.errors(order.flip(0), shares)}
+    return {
+        "test_error": curves["least"][0],
+        "n": len(images),
+        "ids": list(model.units.ids),
+        "information": information.tolist(),
+        "shares": shares,
+        **curves,
         **model.solve_report(),
     }
 

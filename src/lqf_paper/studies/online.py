@@ -18,6 +18,7 @@ from lqf.linear.targets import error_rate
 from lqf.settings import Settings
 from lqf.training.finetune import FineTuning
 from lqf.training.network import Network
+from lqf_paper.methods.linear import Linear
 from lqf_paper.methods.models import error
 from lqf_paper.runner.registry import defaults, work
 from lqf_paper.runner.workspace import Task
@@ -109,4 +110,30 @@ def online_nlft(
         )
         start = tuned.network
         results.append({"n": len(rows), "test_error": error(tuned, task.test), "passes": len(tuned.losses)})
+    return {"test_error": results[-1]["test_error"], "steps": results}
+
+
+@work("online lqf by steps")
+@defaults(Linear, leaky=True, kfac=True, pooled=False)
+def online_lqf_by_steps(
+    task: Task, *, steps: int, settings: dict[str, Any], go_on: bool, seed: int = 0
+) -> dict[str, Any]:
+    """LQF (paper) after every step, on all images so far: from its last weights (``go_on``) or from zero.
+
+    Its head at the linearisation point is random and stays, so that the weights mean the same at every step.
+    """
+    workspace, results = task.workspace, []
+    how = Linear(**{"kfac": True, **settings}, seed=seed)
+    delta: Tensor | None = None
+    for rows in arrivals(task.train.samples.labels, steps, seed):
+        trained = how.fit(
+            workspace.network(leaky=True),
+            task.some(rows).train,
+            workspace.preprocess,
+            device=workspace.device,
+            start=delta if go_on else None,
+            progress=workspace.progress,
+        )
+        delta = trained.delta
+        results.append({"n": len(rows), "test_error": error(trained, task.test), "passes": len(trained.losses)})
     return {"test_error": results[-1]["test_error"], "steps": results}

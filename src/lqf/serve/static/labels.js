@@ -84,7 +84,7 @@ function summary(answer, send) {
     shown.about.read_only ? null : el("p", { class: "bar-above" },
       el("button", { type: "button", disabled: !answer.steps, onclick: () => send("/api/undo", {}) }, "undo"),
       el("button", { type: "button", class: "main", disabled: !n, onclick: () => applyNow(send) }, "apply"),
-      el("span", { class: "small", id: "applied" }, `fits again and writes ${shown.about.out}, beside the model`)),
+      el("span", { class: "small", id: "applied" }, `changes the model exactly, or fits again where it cannot, and writes ${shown.about.out} beside it`)),
   ].filter(Boolean);
 }
 
@@ -97,10 +97,10 @@ async function applyNow(send) {
     try { now = (await ask("/api/progress")).apply; } catch (e) { say(e.message, true); return; }
     const line = mine === shown.view ? document.getElementById("applied") : null;
     if (now.state === "running") {
-      say(`fitting the corrected model: ${now.stage || "beginning"} ${now.total ? `${now.done} of ${now.total}` : ""}`);
+      say(`making the corrected model: ${now.stage || "beginning"} ${now.total ? `${now.done} of ${now.total}` : ""}`);
     } else {
       const good = now.state === "done";
-      say(good ? `The corrected model is written: ${now.written.join(", ")}` : now.sentence, !good);
+      say(good ? `The corrected model is written (${now.sentence.split(",")[0]}): ${now.written.join(", ")}` : now.sentence, !good);
       if (line) line.textContent = good ? `written: ${now.written.join(", ")}` : now.sentence;
       return;
     }

@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from lqf.changes.newcomers import everyone
+from lqf.changes.samples.newcomers import everyone
 from lqf.data import Images
 from lqf.fitting import HeadFit, TrainingProblem
 from lqf.fitting.encoder import Encoder

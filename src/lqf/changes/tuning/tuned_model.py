@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 
-from lqf.changes.judged_by_kernels import LeftOut
-from lqf.changes.strength_kernels import StrengthKernels
+from lqf.changes.assemble import assembled
+from lqf.changes.tuning.judged_by_kernels import LeftOut
+from lqf.changes.tuning.strength_kernels import StrengthKernels
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.assemble import head_solution
-from lqf.fitting.knowledge import Known, of_head, of_problem
 from lqf.fitting.out_of_sample import UNMEASURED, from_kernels
 from lqf.fitting.pose import loo_bias
-from lqf.fitting.report import FitReport, out_of_sample
 from lqf.fitting.select_ridge import Choice, Trial
 from lqf.kernels.tangent import Kernels
 from lqf.linear.ridge import Ridge
@@ -51,64 +50,21 @@ def tuned_model(
         solution = here.solve(model.delta.to(here.quadratic.targets))
         here.release()
     loo = _left_out(model, here, ridge, kernels)
-    return assembled(model, here, solution, loo, why)
+    return at_strengths(model, here, solution, loo, why)
 
 
-def assembled(
+def at_strengths(
     model: FittedModel, problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None, why: str
 ) -> FittedModel:
-    """The model with another solution of its problem; what was said of the old one's choice is not said of this one."""
-    linear = problem.model
-    if model.head_alone:
-        head, body = solution.delta.view(model.head.shape), model.delta
-    else:
-        v, body = linear.split(solution.delta)
-        head = v + linear.of_all_features(linear.heads.mean(0)) if linear.around_w0 else v
-    return replace(
-        model,
-        head=head.detach().to("cpu", model.head.dtype),
-        delta=body.detach().to("cpu", model.delta.dtype),
-        beta=model.beta if loo is None else loo.temperature(),
-        loo=loo,
-        report=_report(model.report, problem, solution, loo, why),
-        tried={},
-        known=_known(model, problem, solution),
-    )
-
-
-def _known(model: FittedModel, problem: TrainingProblem, solution: Solution) -> Known | None:
-    """What questions need: a head's factorisation serves every strength, a dense kernel's one ratio of strengths."""
-    if model.known is None:
-        return None
-    return of_head(problem.head_fit) if model.head_alone else of_problem(problem, solution)
-
-
-def _report(
-    report: FitReport, problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None, why: str
-) -> FitReport:
-    proof, ridge, total = solution.certificate, solution.ridge, problem.data.total_weight
-    unknown = ("error", "error_standard_error", "error_note", "balanced_error", "balanced_standard_error", "next_rung")
-    gone: dict[str, Any] = dict.fromkeys(unknown)
-    return replace(
-        report,
+    """The model with the solution at other strengths; what was said of the old ones' choice is not said of these."""
+    report = replace(
+        model.report,
         plan=f"tuned: {why}",
-        choices=tuple(c for c in report.choices if not str(c["what"]).startswith("weight decay")),
-        solver=solution.solver,
-        level=solution.level,
-        ridge=ridge,
-        weight_decay=ridge.head / total,
-        body_weight_decay=None if report.body_weight_decay is None else ridge.body / total,
-        relative_residual=proof.relative_residual,
-        passes=proof.passes,
-        converged=proof.converged,
-        certificate=proof.sentence,
-        history=solution.history,
-        output_gap=proof.output_gap,
-        effort=None,
-        rungs=(),
-        **out_of_sample(loo),
-        **gone,
+        choices=tuple(c for c in model.report.choices if not str(c["what"]).startswith("weight decay")),
     )
+    other: dict[str, Any] = {} if model.known is not None else {"known": None}
+    beta = model.beta if loo is None else loo.temperature()
+    return assembled(model, problem, solution, loo, report, beta=beta, **other)
 
 
 def _left_out(

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lqf.changes.strengths import Tried, scaled
+from lqf.changes.tuning.strengths import Tried, scaled
 from lqf.evaluation.best_loss import best_loss
 from lqf.linear.ridge import Ridge
 from lqf.linear.targets import error_rate

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from lqf.changes.correct import Before, added, beside_the_head, gradient_of, left_for_the_head
-from lqf.changes.extended import with_images
-from lqf.changes.forget import concluded
-from lqf.changes.outcome import Changed
-from lqf.changes.remaining import informed
+from lqf.changes.samples.correct import Before, added, beside_the_head, gradient_of, left_for_the_head
+from lqf.changes.samples.extended import with_images
+from lqf.changes.samples.forget import concluded
+from lqf.changes.samples.outcome import Changed
+from lqf.changes.samples.remaining import informed
 from lqf.data import Images, with_views
 from lqf.fitting import Context, FittedModel, TrainingProblem, TrainingTable
 from lqf.fitting.context import Clock
@@ -30,7 +30,7 @@ def add(
 
     Args:
         model: solved, not trained.
-        table: of all samples (`lqf.changes.newcomers.grown`).
+        table: of all samples (`lqf.changes.samples.newcomers.grown`).
         old: opens the training images so far.
         new: the others, in any views, with labels by the classes of all.
         context: device, progress, rows per batch.

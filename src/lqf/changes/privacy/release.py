@@ -1,9 +1,9 @@
 """A model that may be released: the optimum of a bounded problem, with noise that hides every single training image.
 
 Rows are scaled to length one (or clipped), the ridge regression on them is solved anew at a strength that no image has
-chosen, and Gaussian noise is added that is calibrated to the optimum's sensitivity (`lqf.changes.sensitivity`,
-`lqf.changes.gaussian`): output perturbation. Two data sets are neighbours when one has another image in the place of
-one of the other's (*replace one*); their number is public.
+chosen, and Gaussian noise is added that is calibrated to the optimum's sensitivity (`lqf.changes.privacy.sensitivity`,
+`lqf.changes.privacy.gaussian`): output perturbation. Two data sets are neighbours when one has another image in the
+place of one of the other's (*replace one*); their number is public.
 
 Only what is private, or public, or named in the report as neither, is in the released model: no table of samples, no
 leave-one-out, no scores of what was tried, no residuals, nothing kept for questions.
@@ -12,6 +12,7 @@ leave-one-out, no scores of what was tried, no residuals, nothing kept for quest
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -20,9 +21,9 @@ import torch
 from torch import Tensor
 
 from lqf.backbones.average_pool import reduction_of
-from lqf.changes.bounded import Bounded
-from lqf.changes.gaussian import check_budget, noise_multiplier, normal
-from lqf.changes.sensitivity import RESIDUAL, sensitivity
+from lqf.changes.privacy.bounded import Bounded
+from lqf.changes.privacy.gaussian import check_budget, noise_multiplier, normal
+from lqf.changes.privacy.sensitivity import RESIDUAL, sensitivity
 from lqf.data import Images
 from lqf.errors import LQFError
 from lqf.fitting import Context, FittedModel, Model, Stack, TrainingProblem, TrainingTable
@@ -33,6 +34,7 @@ from lqf.linear.model import with_one
 from lqf.linear.ridge import Ridge
 from lqf.linear.targets import n_outputs
 from lqf.runtime.memory import available_bytes
+from lqf.settings import Settings
 
 Part = Literal["head", "all"]
 NOISE = 0.01
@@ -205,30 +207,41 @@ def check_suitable(model: Model, budget: Budget) -> FittedModel:
         raise LQFError(f"part is {budget.part!r}; choose head or all")
     if "moved" in model.backbone.spec:
         raise LQFError("the network's weights were trained on the images, without privacy; fit one that keeps them")
-    weights = model.train.weights
-    if len(weights) < 2 or model.settings.class_weight is not None or not np.allclose(weights, 1.0):
+    check_weights(model.train.weights, model.settings, budget)
+    for name in ("clip", "weight_decay"):
+        value = getattr(budget, name)
+        if value is not None and not 0 < value < math.inf:
+            raise LQFError(f"{name} is {value!r}; give a positive number")
+    if budget.part == "all":
+        check_linear("head" if model.head_alone else model.report.solver, model.settings)
+    return model
+
+
+def check_weights(weights: np.ndarray, settings: Settings, budget: Budget) -> None:
+    """Refuse images that do not count alike, and a δ that publishing one of them would satisfy."""
+    if len(weights) < 2 or settings.class_weight is not None or not np.allclose(weights, 1.0):
         raise LQFError("privacy needs images that all have weight 1; fit without weights and class weights")
     if budget.delta >= 1 / len(weights):
         raise LQFError(
             f"delta is {budget.delta:g}, and with {len(weights)} images publishing one of them would satisfy it; "
             f"give far less than {1 / len(weights):.1g}"
         )
-    for name in ("clip", "weight_decay"):
-        value = getattr(budget, name)
-        if value is not None and not 0 < value < math.inf:
-            raise LQFError(f"{name} is {value!r}; give a positive number")
-    if budget.part == "all":
-        _check_linear(model)
-    return model
 
 
-def _check_linear(model: FittedModel) -> None:
-    if model.head_alone or model.report.solver != "dense":
+def check_linear(solver: str, settings: Settings) -> None:
+    """Refuse a model whose network's change has no bound."""
+    if solver != "dense":
         raise LQFError(
             "the change of the network is bounded by the dense solver's kernel; fit with it, or release the head"
         )
-    if model.settings.form != "centred" or model.settings.dtype != "float64":
+    if settings.form != "centred" or settings.dtype != "float64":
         raise LQFError("to release more than the head, fit with form centred and dtype float64; or release the head")
+
+
+def about(proof: Mapping[str, Any]) -> str:
+    """The guarantee, and what it does not cover, in a line."""
+    rest = ", ".join(proof["not_private"]) or "nothing that the model holds"
+    return f"({proof['epsilon']:g}, {proof['delta']:g})-differentially private; not private: {rest}"
 
 
 def not_private(model: FittedModel, part: Part) -> list[str]:

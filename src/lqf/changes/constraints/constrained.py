@@ -3,8 +3,9 @@
     min ½ (δ − δ*)ᵀ H (δ − δ*)   subject to   l ≤ U f(δ) ≤ u,     δ = δ* − H⁻¹ Jᵀ Uᵀ λ.
 
 S = U J H⁻¹ Jᵀ Uᵀ is made for the rows that matter alone: equalities, and inequalities once they are violated. A round
-measures all outputs, adds the rows that are violated, finds the multipliers λ (`lqf.changes.small_program`) and moves
-the weights; what S does not know to the last digit, the next round corrects, so that what is reported is measured.
+measures all outputs, adds the rows that are violated, finds the multipliers λ
+(`lqf.changes.constraints.small_program`) and moves the weights; what S does not know to the last digit, the next round
+corrects, so that what is reported is measured.
 
 Of a stack f = Σ w_k f_k, whose members' problems are independent of each other, S is the sum of w_k² S_k, and every
 member that solves a problem moves by its own H_k. A network that was fine-tuned stays as it is.
@@ -19,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lqf.changes.asked import Asked, Directions
-from lqf.changes.constraints import Constraint, Rows
-from lqf.changes.inverse import TOL, Inverse, inverse_of
-from lqf.changes.small_program import Infeasible, SmallProgram
+from lqf.changes.constraints.asked import Asked, Directions
+from lqf.changes.constraints.conditions import Constraint, Rows
+from lqf.changes.constraints.inverse import TOL, Inverse, inverse_of
+from lqf.changes.constraints.small_program import Infeasible, SmallProgram
 from lqf.data import Images, with_views
 from lqf.errors import LQFError
 from lqf.fitting import Context, FittedModel, Model, Stack, TrainingProblem

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lqf.changes.strength_kernels import StrengthKernels
+from lqf.changes.tuning.strength_kernels import StrengthKernels
 from lqf.data import Images
 from lqf.fitting import TrainingProblem
 from lqf.fitting.select_ridge import Judge

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lqf.changes.strengths import Tried
-from lqf.changes.tuning_plot import save_plot
+from lqf.changes.tuning.plot import save_plot
+from lqf.changes.tuning.strengths import Tried
 from lqf.utils.exactness import Level
 from lqf.utils.frames import data_frame
 from lqf.utils.text import counted, percent

@@ -15,15 +15,15 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from lqf.changes.descent import descend
-from lqf.changes.judged_by_kernels import ByKernels, LeftOut, Validated
-from lqf.changes.judged_by_solving import BySolving
-from lqf.changes.strength_judge import AnyStrength, StrengthJudge, Term
-from lqf.changes.strength_kernels import StrengthKernels
-from lqf.changes.strengths import FEW, GRID, Tried, scaled
-from lqf.changes.tuned_model import tuned_model
-from lqf.changes.tuned_stack import tuned_stack
-from lqf.changes.tuning_path import LEAVE_ONE_OUT, VALIDATION, TuningPath, decays
+from lqf.changes.tuning.descent import descend
+from lqf.changes.tuning.judged_by_kernels import ByKernels, LeftOut, Validated
+from lqf.changes.tuning.judged_by_solving import BySolving
+from lqf.changes.tuning.path import LEAVE_ONE_OUT, VALIDATION, TuningPath, decays
+from lqf.changes.tuning.strength_judge import AnyStrength, StrengthJudge, Term
+from lqf.changes.tuning.strength_kernels import StrengthKernels
+from lqf.changes.tuning.strengths import FEW, GRID, Tried, scaled
+from lqf.changes.tuning.tuned_model import tuned_model
+from lqf.changes.tuning.tuned_stack import tuned_stack
 from lqf.data import Images, with_views
 from lqf.errors import LQFError
 from lqf.fitting import Context, FittedModel, Model, Stack, TrainingProblem

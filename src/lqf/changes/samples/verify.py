@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lqf.changes.forget import refitted
-from lqf.changes.members import After
+from lqf.changes.samples.forget import refitted
+from lqf.changes.samples.members import After
 from lqf.data import Images, with_views
 from lqf.fitting import Context, FittedModel, Model, Stack
 from lqf.linear.batch import usual_rows

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lqf.analysis.responses import Shifted
-from lqf.changes.asked import Directions
+from lqf.changes.constraints.asked import Directions
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.ridge_at import Elimination

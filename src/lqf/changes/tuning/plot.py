@@ -15,8 +15,8 @@ from lqf.utils.text import percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from lqf.changes.strengths import Tried
-    from lqf.changes.tuning_path import TuningPath
+    from lqf.changes.tuning.path import TuningPath
+    from lqf.changes.tuning.strengths import Tried
 
 KINDS = (".png", ".svg", ".pdf")
 PAPER, INK, SOFT, LINE, ACCENT, WARM = "#fcfcfa", "#1b1d20", "#5c6168", "#e3e3de", "#0b6e63", "#b4540a"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from lqf.changes.correct import Before, corrected
+from lqf.changes.samples.correct import Before, corrected
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.assemble import head_solution
 from lqf.linear import head_products

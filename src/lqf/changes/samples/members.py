@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lqf.backbones import rebuild_backbone
 from lqf.backbones.average_pool import reduction_of
-from lqf.changes.outcome import DROPPED, RETRAINED, Changed, Outcome
+from lqf.changes.samples.outcome import DROPPED, RETRAINED, Changed, Outcome
 from lqf.data import Images, has_pixels, with_views
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut

@@ -2,7 +2,7 @@
 
     features, fold   lose their rows
     q, lam           K₋ = Q₋ Λ Q₋ᵀ, the block of the kernel over the rows that stay, factorised again: no entry of the
-                     kernel is computed from the images a second time
+                     kernel is computed from the images a second time; the kernel averaged over the outputs likewise
     heads            stay: the linearisation point is kept
     residuals        lose their rows; until the problem is solved again they are those of the solution before,
                      as are its gap and its ratio
@@ -65,8 +65,9 @@ def _cut(known: Tensors, rows: Tensor, *, head_alone: bool) -> Tensors:
     if "residuals" in known:
         out |= {"residuals": known["residuals"][rows]}
     out |= {name: known[name] for name in ("ratio", "gap") if name in known}
-    if "q" not in known:
-        return out
-    q = known["q"].unflatten(0, (len(rows), -1))[rows].flatten(0, 1)
-    lam, vectors = torch.linalg.eigh((q * known["lam"]) @ q.T)
-    return out | {"q": vectors, "lam": lam.clamp_min(0)}
+    for of in ("", "averaged_"):
+        if f"{of}q" in known:
+            q = known[f"{of}q"].unflatten(0, (len(rows), -1))[rows].flatten(0, 1)
+            lam, vectors = torch.linalg.eigh((q * known[f"{of}lam"]) @ q.T)
+            out |= {f"{of}q": vectors, f"{of}lam": lam.clamp_min(0)}
+    return out

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lqf.changes.assemble import assembled
-from lqf.changes.correct import Before, added, gradient_of, left_for_the_head
-from lqf.changes.outcome import SOLVED, Changed, Outcome
-from lqf.changes.remaining import informed, without
-from lqf.changes.solve import distance, solve
+from lqf.changes.samples.changed import changed_model
+from lqf.changes.samples.correct import Before, added, gradient_of, left_for_the_head
+from lqf.changes.samples.outcome import SOLVED, Changed, Outcome
+from lqf.changes.samples.remaining import informed, without
+from lqf.changes.samples.solve import distance, solve
 from lqf.data import Images, with_views
 from lqf.fitting import Context, FittedModel, TrainingProblem
 from lqf.fitting.context import Clock
@@ -102,7 +102,7 @@ def concluded(
         proof.converged,
     )
     entry = {**what, "solver": solution.solver, "passes": proof.passes, "passes_of_fit": of_fit}
-    changed = assembled(model, left.train, problem, solution, entry)
+    changed = changed_model(model, left.train, problem, solution, entry)
     problem.release()
     return Changed(changed, outcome, problem, solution)
 
@@ -112,6 +112,6 @@ def refitted(changed: Changed, remaining: Images, context: Context) -> FittedMod
     model = replace(changed.model, known=None)
     problem = reopen(model, with_views(remaining, model.trained_on), replace(context, clock=Clock()))
     problem, solution = solve(problem, model)
-    again = assembled(model, model.train, problem, solution, {})
+    again = changed_model(model, model.train, problem, solution, {})
     problem.release()
     return again

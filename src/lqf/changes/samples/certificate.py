@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lqf.changes.members import about
-from lqf.changes.outcome import Outcome
+from lqf.changes.samples.members import about
+from lqf.changes.samples.outcome import Outcome
 from lqf.utils.text import counted
 
 FORMAT, VERSION = "lqf-deletion-certificate", 1

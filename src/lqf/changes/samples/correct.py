@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.changes.followed import Followed
+from lqf.changes.samples.followed import Followed
 from lqf.data import Images
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.linear import head_products

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lqf.changes.members import about
-from lqf.changes.outcome import Outcome
+from lqf.changes.samples.members import about
+from lqf.changes.samples.outcome import Outcome
 from lqf.data import Images, Samples
 from lqf.data.labels import class_array, encode
 from lqf.data.sources import FileSource, TensorSource

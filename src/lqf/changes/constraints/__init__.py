@@ -1,0 +1,1 @@
+"""Linear conditions on outputs, and the optimum under them."""

@@ -1,0 +1,1 @@
+"""Models that may be released without giving away a training image."""

@@ -1,0 +1,1 @@
+"""Samples come and go: adding and forgetting."""

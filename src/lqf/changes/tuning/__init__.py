@@ -1,0 +1,1 @@
+"""Other ridge strengths: the error against them, and models at them."""
