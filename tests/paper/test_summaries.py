@@ -177,7 +177,8 @@ def test_percents() -> None:
 def test_orders_are_judged_at_one_share_with_their_sign(task: Task) -> None:
     result = {"shares": [0.0, 0.38, 0.8], "least": [0.1, 0.5, 0.9], "random": [0.1, 0.2, 0.1], "most": [0.1, 0.6, 0.9]}
     found = {"one": {**result, "again": None}, "two": {**result, "again": {"least": [0, 0.1, 0], "most": [0, 0.9, 0]}}}
-    most, least, _, least_again = summarization.judge_orders({"one": 400, "two": 400}, found)
+    paper, most, least, *again = summarization.judge_orders({"one": 400, "two": 400}, found)
     assert {n: g.value for n, g in most.gaps.items()} == pytest.approx({"one": 0.4, "two": 0.4})
-    assert (most.overall, least.overall, least_again.overall) == ("confirmed", "contradicted", "confirmed")
-    assert list(least_again.gaps) == ["two"]
+    assert (paper.overall, most.overall, least.overall) == ("confirmed", "confirmed", "contradicted")
+    assert [j.overall for j in again] == ["confirmed"] * 3
+    assert all(list(j.gaps) == ["two"] for j in again)

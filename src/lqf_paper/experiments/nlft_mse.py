@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lqf_paper.methods.catalogue import params
-from lqf_paper.report.draw import lines
+from lqf_paper.report.draw import lines, panel_size, panels
 from lqf_paper.report.verdicts import HOW, LESS, judge_errors, verdict_table
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent, best
@@ -82,7 +82,7 @@ def summarise(results: Results) -> Summary:
     ]
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(1, len(values), squeeze=False)[0]
+        axes = panels(figure, len(values))
         for ax, (name, by_loss) in zip(axes, values.items(), strict=True):
             xs = list(next(iter(by_loss.values())))
             series = {loss: list(v.values()) for loss, v in by_loss.items()}
@@ -107,7 +107,7 @@ def summarise(results: Results) -> Summary:
         table,
         draw,
         (*notes, HOW),
-        (3.2 * max(2, len(values)), 3.4),
+        panel_size(len(values), 3.2, 3.4),
         tables=(("Statements; the paper has the first ones, for few images:", verdict_table(judged, list(values))),),
     )
 

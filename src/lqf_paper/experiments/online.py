@@ -8,7 +8,7 @@ from typing import Any
 
 import lqf_paper.studies.online  # noqa: F401 - registers the works
 from lqf_paper.methods.catalogue import params
-from lqf_paper.report.draw import lines
+from lqf_paper.report.draw import lines, panel_size, panels
 from lqf_paper.report.verdicts import HOW, MORE, Judged, Range, judge_errors, near, verdict_table
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
@@ -92,7 +92,7 @@ def summarise(results: Results) -> Summary:
             HOW,
             *(f"{name}: {_sentence(ways)}." for name, ways in found.items()),
         ),
-        size=(4.2 * max(2, len(found)), 4.2),
+        size=panel_size(len(found), 4.2, 3.8, 0.4),
         tables=(("Statements, of the errors after the last step:", verdict_table(judged, list(found))),),
     )
 
@@ -161,11 +161,11 @@ def _from_scratch(results: Results, task: Task) -> Way | None:
 
 
 def _draw(figure: Any, found: dict[str, dict[str, Way | None]], shown: Sequence[str]) -> None:
-    for k, (name, ways) in enumerate(found.items()):
-        axes = figure.add_subplot(1, max(2, len(found)), k + 1)
+    every = panels(figure, len(found))
+    for k, (axes, (name, ways)) in enumerate(zip(every, found.items(), strict=True)):
         series = {LABELS[w]: [s["test_error"] for s in of.steps] for w, of in ways.items() if of}
         lines(axes, shown, series, label="test error, %" if k == 0 else "")
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("share of the training images")
         axes.set_ylim(bottom=0)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
