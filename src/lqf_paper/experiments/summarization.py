@@ -91,7 +91,7 @@ def summarise(results: Results) -> Summary:
 
 
 def judge_orders(images: Mapping[str, int], found: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
-    """The orders at the share next to `JUDGED_AT`, ranked once and measured again; the first statement is the paper's."""
+    """The orders at the share next to `JUDGED_AT`, ranked once and measured again; the paper states the first."""
 
     def at(result: Mapping[str, Any], order: str, again: bool) -> float | None:
         of = (result["again"] or {}).get(order) if again and order != "random" else result[order]
