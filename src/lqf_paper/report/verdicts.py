@@ -111,8 +111,8 @@ def judge_errors(text: str, claimed: Range, errors: Mapping[str, tuple[float | N
 
 HOW = (
     "Differences of test errors in points, the first method's minus the second one's, with 95 % intervals: image by "
-    "image where predictions are kept (of one run each by Tango's score, of several by a bootstrap over test images "
-    "and runs), † where they are not, as if of different images, which is wider. ✓ confirmed: the whole interval "
+    "image over the runs whose predictions are kept (one of each: Tango's score; several: a bootstrap over test images "
+    "and runs), † where there are none, as if of different images, which is wider. ✓ confirmed: the whole interval "
     "lies where the statement has it; ✗ contradicted: all of it lies elsewhere; neither: not confirmed. “Mean” is over "
     "the data sets in the table."
 )
