@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lqf_paper.experiments import adam
 from lqf_paper.methods import validation
 from lqf_paper.methods.catalogue import METHODS, fit
+from lqf_paper.report import results as pages
 from lqf_paper.report.winners import further_cells, winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.divergence import astray, judged, zero_loss
@@ -118,13 +120,17 @@ def test_a_run_that_ends_above_zero_output_has_diverged() -> None:
     assert not astray([], settings, 2)
 
 
-def test_a_command_repeats_winners_and_goes_on_from_there(carried_out: Callable[..., dict[str, Any]], tiny: Scale,
-    tmp_path: Path) -> None:  # fmt: skip
+def test_a_command_repeats_winners_and_goes_on_from_there(
+    carried_out: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Search, validation, both winners with another seed; then the same from the finished cells."""
+    monkeypatch.setattr(adam, "METHOD_NAMES", ("lqf-fc-adam", "lqf-fc"))
+    monkeypatch.setattr(pages, "picture", lambda summary: None)  # drawn in other tests
     first = carried_out("adam", seeds=2, select="validation")
     text, page = (tmp_path / "adam.json").read_text(), (tmp_path / "README.md").read_text()
     values = json.loads(text)["summary"]
-    assert len(values["errors"]["one"]["lqf"]["runs"]) + values["errors"]["one"]["lqf"]["runs_lost"] == 2
+    assert len(values["errors"]["one"]["lqf-fc-adam"]["runs"]) == 2
+    assert values["statements"][1]["data"]["one"]["runs"] == [2, 1]
     assert "Settings chosen on a validation part" in page
     assert "within 3 points" in page
     assert not any("predictions" in c["result"] for c in json.loads(text)["cells"])

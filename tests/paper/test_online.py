@@ -93,6 +93,9 @@ def test_the_way_from_scratch_is_put_together_from_both_cells(task: Task, tiny: 
     assert [s["test_error"] for s in summary.values["one"]["scratch"]["steps"]] == [0.3, 0.1]
     assert summary.table.rows[-1] == ("one", "NLFT from scratch", "30.0", "10.0", "3")
     assert "worst residual 8.0e-03; test outputs differ by 0.02 of their norm" in summary.notes[-1]
+    worse, near = summary.values["statements"]
+    assert (worse["data"]["one"]["value"], near["data"]["one"]["value"]) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert {of["data"]["one"]["verdict"] for of in (worse, near)} == {"not confirmed"}  # of nine images
 
 
 def _first(cell: Cell) -> int | None:

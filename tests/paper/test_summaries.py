@@ -153,9 +153,12 @@ def test_losses_over_shots_are_means_over_draws(task: Task) -> None:
         rows += [done(task, "nlft-mse", e, seed, learning_rate=k, shots=2) for k, e in enumerate(errors)]
         rows += [done(task, "nlft", None if seed else 0.1, seed, learning_rate=0, shots=2)]
     rows += [done(task, "nlft-mse", 0.1), done(task, "nlft", 0.05)]
-    values = nlft_mse.summarise(Results([task], SCALE, rows)).values["errors"][task.name]
+    summary = nlft_mse.summarise(Results([task], SCALE, rows))
+    values, (few, every) = summary.values["errors"][task.name], summary.values["statements"]
     assert values["squared error"] == {"2": pytest.approx(0.3), "all": 0.1}
     assert values["cross entropy"] == {"2": None, "all": 0.05}  # one draw has no run that did not diverge
+    assert few["data"] == {}
+    assert every["data"][task.name]["value"] == pytest.approx(0.05)
 
 
 def test_numbers_of_shots_stand_in_their_order_whichever_data_set_has_them(task: Task) -> None:
@@ -185,3 +188,13 @@ def test_rank_correlation_of_two_rankings() -> None:
     one, other = {"information": [0.1, 5.0, 2.0]}, {"information": [1.0, 3.0, 2.0]}
     assert summarization.correlation(one, other) == pytest.approx(1.0)
     assert summarization.correlation(one, {"information": [3.0, 1.0, 2.0]}) == pytest.approx(-1.0)
+
+
+def test_orders_are_judged_at_one_share_with_their_sign(task: Task) -> None:
+    result = {"shares": [0.0, 0.38, 0.8], "least": [0.1, 0.5, 0.9], "random": [0.1, 0.2, 0.1], "most": [0.1, 0.6, 0.9]}
+    found = {"one": {**result, "again": None}, "two": {**result, "again": {"least": [0, 0.1, 0], "most": [0, 0.9, 0]}}}
+    paper, most, least, *again = summarization.judge_orders({"one": 400, "two": 400}, found)
+    assert {n: g.value for n, g in most.gaps.items()} == pytest.approx({"one": 0.4, "two": 0.4})
+    assert (paper.overall, most.overall, least.overall) == ("confirmed", "confirmed", "contradicted")
+    assert [j.overall for j in again] == ["confirmed"] * 3
+    assert all(list(j.gaps) == ["two"] for j in again)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lqf_paper.report.draw import COLOURS, plain, round_ticks
+from lqf_paper.report.draw import COLOURS, panel_size, panels, plain, round_ticks
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table
 from lqf_paper.runner.grid import grid
@@ -23,7 +23,6 @@ PAPER_MODE: dict[str, Any] = {
     "body_weight_decay": 1e-4,
 }
 """The paper's LQF: around w0 with a random head, one weight decay."""
-PANELS = 3
 CAPTION = "κ = λ₁/λ̄: the largest eigenvalue over the mean of all directions in which the outputs move"
 LABELS = {
     "initial": "NLFT, at the beginning",
@@ -72,7 +71,7 @@ def summarise(results: Results) -> Summary:
             "NLFT: mean cross entropy, all weights, batch normalisation in eval mode. LQF: mean squared error around "
             "w0 with a random head, λ = 1e-4; preconditioned by P, the head's block and K-FAC (damped).",
         ),
-        size=(3.6 * min(PANELS, max(2, len(found))), 3.6 * -(-len(found) // PANELS) + 0.3),
+        size=panel_size(len(found), 3.6, 3.6, 0.3),
     )
 
 
@@ -99,9 +98,7 @@ def _number(value: float | None) -> str:
 
 def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
     """A panel per data set: λ over the mean, in order, a line per Hessian."""
-    across = min(PANELS, max(2, len(found)))
-    panels = figure.subplots(-(-len(found) // across), across, squeeze=False).flat
-    for axes, (name, spectra) in zip(panels, found.items(), strict=False):
+    for axes, (name, spectra) in zip(panels(figure, len(found)), found.items(), strict=True):
         for i, (which, s) in enumerate(spectra.items()):
             values = [v / s["mean"] for v in s["values"] if v > 0 and s["mean"] > 0]
             label = f"{LABELS[which]}: κ = {_number(s['prominence'])}"
@@ -113,7 +110,5 @@ def _draw(figure: Any, found: dict[str, dict[str, dict[str, Any]]]) -> None:
         axes.xaxis.get_major_locator().set_params(integer=True)
         round_ticks(axes.yaxis)
         plain(axes)
-    for axes in panels:
-        axes.axis("off")
     figure.supylabel("eigenvalue over the mean, λ/λ̄", fontsize=10)
     figure.supxlabel(CAPTION, fontsize=8)

@@ -8,7 +8,7 @@ from typing import Any
 from lqf.evaluation.intervals import wilson
 from lqf_paper.experiments.nlft_mse import FEW, LOSSES, nlft_cell, searched_settings, shots
 from lqf_paper.methods.catalogue import METHODS, params
-from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.report.draw import COLOURS, panel_size, panels, plain
 from lqf_paper.report.interval import interval
 from lqf_paper.report.paired import Gap, gap
 from lqf_paper.report.verdicts import HOW, LESS, NOT_TOLD, marked, verdict
@@ -144,7 +144,7 @@ def summarise(results: Results) -> Summary:
             "Where it is unpaired, an interval knows of the choice of test images and not of that of training images.",
             NOT_TOLD,
         ),
-        size=(3.4 * max(2, len(found)), 4.0),
+        size=panel_size(len(found), 3.4, 3.6, 0.5),
         tables=(("Error minus that of NLFT (the paper: below it):", _gap_table(compared)),),
     )
 
@@ -217,10 +217,8 @@ def _name(k: int | None) -> str:
 
 def _draw(figure: Any, found: dict[str, dict[int | None, Won]], images: Sequence[int]) -> None:
     """A panel per data set: errors over the number of images, with 95 % intervals by the number of test images."""
-    every = figure.subplots(1, max(2, len(found)), squeeze=False)[0]
-    for axes in every[len(found) :]:
-        axes.axis("off")
-    for axes, n, (data, by_shots) in zip(every, images, found.items(), strict=False):
+    every = panels(figure, len(found))
+    for axes, n, (data, by_shots) in zip(every, images, found.items(), strict=True):
         for i, (method, style) in enumerate(STYLES.items()):
             means = [(x, _mean(_errors(won[method]))) for x, won in enumerate(by_shots.values())]
             apart = 0.07 * (i - (len(STYLES) - 1) / 2)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lqf_paper.methods.catalogue import params
-from lqf_paper.report.draw import lines
+from lqf_paper.report.draw import lines, panel_size, panels
+from lqf_paper.report.verdicts import HOW, LESS, judge_errors, verdict_table
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import grid
@@ -81,7 +82,7 @@ def summarise(results: Results) -> Summary:
     ]
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(1, len(values), squeeze=False)[0]
+        axes = panels(figure, len(values))
         for ax, (name, by_loss) in zip(axes, values.items(), strict=True):
             xs = list(next(iter(by_loss.values())))
             series = {loss: list(v.values()) for loss, v in by_loss.items()}
@@ -97,7 +98,27 @@ def summarise(results: Results) -> Summary:
         f"Up to {FEW} images per class batch normalisation was also tried in eval mode, with either loss.",
     )
     table = Table(("data", "loss", *columns), tuple(rows), keys=2)
-    return Summary({"errors": values}, table, draw, notes, (3.2 * max(2, len(values)), 3.4))
+    judged = [
+        judge_errors(f"squared error < cross entropy, images per class: {k}", LESS, _at(values, k, results))
+        for k in columns
+    ]
+    return Summary(
+        {"errors": values, "statements": [j.values() for j in judged]},
+        table,
+        draw,
+        (*notes, HOW),
+        panel_size(len(values), 3.2, 3.4),
+        tables=(("Statements; the paper has the first ones, for few images:", verdict_table(judged, list(values))),),
+    )
+
+
+def _at(
+    values: dict[str, dict[str, dict[str, float | None]]], k: str, results: Results
+) -> dict[str, tuple[float | None, float | None, int]]:
+    """Data set -> error with the squared error, with the cross entropy, and the number of test images."""
+    images = {t.name: len(t.test) for t in results.tasks}
+    mse, cross = LOSSES["nlft-mse"], LOSSES["nlft"]
+    return {name: (of[mse].get(k), of[cross].get(k), images[name]) for name, of in values.items()}
 
 
 def _name(k: int | None) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import lqf_paper.studies.online  # noqa: F401 - registers the works
 from lqf_paper.methods.catalogue import params
-from lqf_paper.report.draw import lines
+from lqf_paper.report.draw import lines, panel_size, panels
+from lqf_paper.report.verdicts import HOW, MORE, Judged, Range, judge_errors, near, verdict_table
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import grid
@@ -17,6 +18,8 @@ from lqf_paper.runner.workspace import Task
 
 TITLE = "data that arrive in steps"
 WHOLE = True
+NEAR = 0.02
+"""Errors so close to each other are called close; the paper gives no bound."""
 LABELS = {
     "lqf": "LQF, going on",
     "random": "LQF, random head, going on",
@@ -74,8 +77,9 @@ def summarise(results: Results) -> Summary:
                 )
     shown = [f"{k + 1}/{results.scale.steps}" for k in range(results.scale.steps)]
     values = {name: {way: of and asdict(of) for way, of in ways.items()} for name, ways in found.items()}
+    judged = judge_last({t.name: len(t.test) for t in results.tasks}, found)
     return Summary(
-        values,
+        {**values, "statements": [j.values() for j in judged]},
         Table(("data", "test error, %, after", *shown, "passes"), tuple(rows), keys=2),
         lambda figure: _draw(figure, found, shown),
         (
@@ -85,10 +89,29 @@ def summarise(results: Results) -> Summary:
             "It is trained to the end of its schedule in every step, also where it goes on from its last network: "
             "ended earlier, it would stand at a learning rate that has not come down yet.",
             f"LQF: solved to a relative residual of {POINTS['lqf']['tol']:g}; residuals are measured by exact passes.",
+            HOW,
             *(f"{name}: {_sentence(ways)}." for name, ways in found.items()),
         ),
-        size=(4.2 * max(2, len(found)), 4.2),
+        size=panel_size(len(found), 4.2, 3.8, 0.4),
+        tables=(("Statements, of the errors after the last step:", verdict_table(judged, list(found))),),
     )
+
+
+def judge_last(images: Mapping[str, int], found: Mapping[str, Mapping[str, Way | None]]) -> list[Judged]:
+    """What the paper says of the ways, by their last steps."""
+
+    def judged(text: str, way: str, to: str, claimed: Range) -> Judged:
+        errors = {name: (_last(ways[way]), _last(ways[to]), images[name]) for name, ways in found.items()}
+        return judge_errors(text, claimed, errors)
+
+    return [
+        judged("NLFT going on is worse than from scratch", "incremental", "scratch", MORE),
+        judged(f"LQF going on within {100 * NEAR:.0f} points of NLFT from scratch", "lqf", "scratch", near(NEAR)),
+    ]
+
+
+def _last(of: Way | None) -> float | None:
+    return None if of is None else of.steps[-1]["test_error"]
 
 
 def _sentence(ways: dict[str, Way | None]) -> str:
@@ -138,11 +161,11 @@ def _from_scratch(results: Results, task: Task) -> Way | None:
 
 
 def _draw(figure: Any, found: dict[str, dict[str, Way | None]], shown: Sequence[str]) -> None:
-    for k, (name, ways) in enumerate(found.items()):
-        axes = figure.add_subplot(1, max(2, len(found)), k + 1)
+    every = panels(figure, len(found))
+    for k, (axes, (name, ways)) in enumerate(zip(every, found.items(), strict=True)):
         series = {LABELS[w]: [s["test_error"] for s in of.steps] for w, of in ways.items() if of}
         lines(axes, shown, series, label="test error, %" if k == 0 else "")
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("share of the training images")
         axes.set_ylim(bottom=0)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import lqf_paper.studies.online  # noqa: F401 - registers the works
 from lqf_paper.experiments.online import cost
-from lqf_paper.report.draw import lines
+from lqf_paper.report.draw import lines, panel_size, panels
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent
 from lqf_paper.runner.grid import grid
@@ -63,7 +63,7 @@ def summarise(results: Results) -> Summary:
             f"{LONGEST * results.scale.epochs} epochs in any case; the rate is constant. Passes: epochs over all "
             "images, each counted by the share of the images that it saw.",
         ),
-        size=(4.2 * max(2, len(found)), 4.2),
+        size=panel_size(len(found), 4.2, 3.8, 0.4),
     )
 
 
@@ -73,11 +73,11 @@ def _done(results: Results, data: str, way: tuple[str, bool]) -> Done | None:
 
 
 def _draw(figure: Any, found: dict[str, dict[tuple[str, bool], Done | None]], shown: Sequence[str]) -> None:
-    for k, (name, ways) in enumerate(found.items()):
-        axes = figure.add_subplot(1, max(2, len(found)), k + 1)
+    every = panels(figure, len(found))
+    for k, (axes, (name, ways)) in enumerate(zip(every, found.items(), strict=True)):
         series = {WAYS[w]: [s["test_error"] for s in d.result["steps"]] for w, d in ways.items() if d}
         lines(axes, shown, series, label="test error, %" if k == 0 else "")
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("share of the training images")
         axes.set_ylim(bottom=0)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)

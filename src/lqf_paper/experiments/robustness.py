@@ -9,7 +9,7 @@ from typing import Any
 from lqf_paper.methods.catalogue import METHODS
 from lqf_paper.methods.linear import Linear
 from lqf_paper.report.compare import cells_of, edge_sentence
-from lqf_paper.report.draw import COLOURS, FROM_BOXES, plain, round_ticks
+from lqf_paper.report.draw import ACROSS, COLOURS, FROM_BOXES, panel_size, panels, plain, round_ticks
 from lqf_paper.report.winners import winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
@@ -19,7 +19,6 @@ from lqf_paper.runner.workspace import Task
 TITLE = "the best effective learning rate per task"
 METHOD_NAMES = ("lqf", "nlft")
 MOMENTUM = 0.9
-PANELS = 4
 
 
 def cells(tasks: Sequence[Task], scale: Scale) -> list[Cell]:
@@ -70,7 +69,7 @@ def summarise(results: Results) -> Summary:
             _spread_sentence(values),
             edge_sentence(winners(results, METHOD_NAMES), results),
         ),
-        (2.9 * min(PANELS, max(2, len(results.tasks))), 1.9 + 3.0 * -(-len(results.tasks) // PANELS)),
+        panel_size(len(results.tasks), 2.9, 3.0, 1.9),
     )
 
 
@@ -129,11 +128,9 @@ def _by_text(curves: dict[str, dict[str, dict[float, float | None]]]) -> dict[st
 def _draw(figure: Any, curves: dict[str, dict[str, dict[float, float | None]]]) -> None:
     """Above: the best rate of every task. Below: the error over the rate, a panel per task. A colour is a method."""
     names = list(next(iter(curves.values())))
-    across = min(PANELS, max(2, len(names)))
-    above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.7 * -(-len(names) // across)))
+    above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.7 * -(-len(names) // ACROSS)))
     _draw_best(above.subplots(), curves)
-    panels = below.subplots(-(-len(names) // across), across, squeeze=False).flat
-    for axes, name in zip(panels, names, strict=False):
+    for axes, name in zip(panels(below, len(names)), names, strict=True):
         for k, (m, by_task) in enumerate(curves.items()):
             c = by_task[name]
             ys = [float("nan") if e is None else 100 * e for e in c.values()]
@@ -147,8 +144,6 @@ def _draw(figure: Any, curves: dict[str, dict[str, dict[float, float | None]]]) 
         axes.set_ylim(bottom=0)
         axes.set_title(name, fontsize=10)
         plain(axes)
-    for axes in panels:
-        axes.axis("off")
     first = below.axes[0]
     first.set_ylabel("test error, %")
     first.legend(fontsize=8, frameon=False)

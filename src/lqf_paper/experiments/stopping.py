@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lqf_paper.report.draw import lines
+from lqf_paper.report.draw import lines, panel_size, panels
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent
 from lqf_paper.runner.scale import Scale
@@ -52,7 +52,7 @@ def summarise(results: Results) -> Summary:
             "with the run. A difference between the rows at the same number of epochs is due to the crops, one along "
             "a row to the length of the run: with central crops it ends at the exact solution of the same problem.",
         ),
-        size=(3.4 * max(2, len(found)), 3.4),
+        size=panel_size(len(found), 3.4, 3.0, 0.4),
     )
 
 
@@ -75,8 +75,8 @@ def _shown(done: Done | None) -> str:
 
 
 def _draw(figure: Any, found: dict[str, tuple[dict[str, dict[int, Done]], Done | None]], epochs: Sequence[int]) -> None:
-    for k, (name, (of, solved)) in enumerate(found.items()):
-        axes = figure.add_subplot(1, max(2, len(found)), k + 1)
+    every = panels(figure, len(found))
+    for k, (axes, (name, (of, solved))) in enumerate(zip(every, found.items(), strict=True)):
         series = {
             AUGMENTS[a]: [None if (d := by.get(n)) is None else d.result["test_error"] for n in epochs]
             for a, by in of.items()
@@ -87,4 +87,4 @@ def _draw(figure: Any, found: dict[str, tuple[dict[str, dict[int, Done]], Done |
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("epochs")
         axes.set_ylim(bottom=0)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(*every[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)

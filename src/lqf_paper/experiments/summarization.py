@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lqf.analysis.elimination import STEPS
-from lqf_paper.report.draw import COLOURS, plain
+from lqf_paper.report.draw import COLOURS, panel_size, panels, plain
+from lqf_paper.report.verdicts import HOW, LESS, MORE, Judged, Range, judge_errors, verdict_table
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent
 from lqf_paper.runner.scale import Scale
@@ -17,8 +18,11 @@ from lqf_paper.studies import informativeness
 
 TITLE = "what informative images are worth"
 WHOLE = True
+JUDGED_AT = 0.4
+"""Share of the images without which errors are compared."""
 ORDERS = {"least": "least informative dropped", "random": "random ones dropped", "most": "most informative dropped"}
 KFAC = "removal as K-FAC estimates it"
+OTHERS = {"least": "the least", "random": "random ones"}
 SETTINGS: dict[str, Any] = {"pooling": "avg", "head": "random"}
 """The paper's model: average pooling, a random head at the linearisation point, which no label has entered; so a
 solution without some images has seen nothing of them but in the choice of the weight decays."""
@@ -73,14 +77,35 @@ def summarise(results: Results) -> Summary:
         "band is their standard deviation.",
         "“By K-FAC”: the paper's estimate, K-FAC in place of the Hessian, ranked once.",
         *(f"{name}: {how(r)}" for name, r in found.items()),
+        HOW,
     )
+    judged = judge_orders({t.name: len(t.test) for t in results.tasks}, found)
     return Summary(
-        found,
+        {**found, "statements": [j.values() for j in judged]},
         Table(("data", "test error, %, without", *shown), tuple(rows), keys=2),
         lambda figure: _draw(figure, found),
         notes,
-        size=(4.2 * max(2, len(found)), 4.4),
+        size=panel_size(len(found), 4.2, 3.8, 0.8),
+        tables=((f"Statements, without {JUDGED_AT:.0%} of the images:", verdict_table(judged, list(found))),),
     )
+
+
+def judge_orders(images: Mapping[str, int], found: Mapping[str, Mapping[str, Any]]) -> list[Judged]:
+    """The orders at the share next to `JUDGED_AT`, ranked once and measured again; the paper states the first."""
+
+    def at(result: Mapping[str, Any], order: str, again: bool) -> float | None:
+        of = (result["again"] or {}).get(order) if again and order != "random" else result[order]
+        k = min(range(len(result["shares"])), key=lambda k: abs(result["shares"][k] - JUDGED_AT))
+        return None if of is None else of[k]
+
+    def judged(order: str, to: str, claimed: Range, again: bool) -> Judged:
+        word = "higher" if claimed == MORE else "lower"
+        text = f"without the {order} informative the error is {word} than without {OTHERS[to]}"
+        errors = {n: (at(r, order, again), at(r, to, again), images[n]) for n, r in found.items()}
+        return judge_errors(text + (", measured again" if again else ""), claimed, errors)
+
+    pairs = (("most", "least", MORE), ("most", "random", MORE), ("least", "random", LESS))
+    return [judged(order, to, claimed, again) for again in (False, True) for order, to, claimed in pairs]
 
 
 def curves(results: Results, name: str) -> dict[str, Any]:
@@ -124,8 +149,8 @@ def how(result: dict[str, Any]) -> str:
 
 def _draw(figure: Any, found: dict[str, dict[str, Any]]) -> None:
     colours = dict(zip(ORDERS, (COLOURS[0], COLOURS[5], COLOURS[1]), strict=True))
-    for k, (name, result) in enumerate(found.items()):
-        axes = figure.add_subplot(1, max(2, len(found)), k + 1)
+    every = panels(figure, len(found))
+    for k, (axes, (name, result)) in enumerate(zip(every, found.items(), strict=True)):
         xs, again = [100 * s for s in result["shares"]], result["again"]
         for order, label in ORDERS.items():
             ys = [100 * e for e in result[order]]
@@ -137,6 +162,9 @@ def _draw(figure: Any, found: dict[str, dict[str, Any]]) -> None:
             elif again:
                 ys = [100 * e for e in again[order]]
                 axes.plot(xs, ys, "--", color=colours[order], label=f"{label}, measured again")
+            if order != "random" and result["by_kfac"]:
+                ys = [100 * e for e in result["by_kfac"][order]]
+                axes.plot(xs, ys, ":", color=colours[order], label=f"{label}, by K-FAC")
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("training images dropped, %")
         axes.set_ylabel("test error, %" if k == 0 else "")

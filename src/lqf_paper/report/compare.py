@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lqf_paper.methods.catalogue import params
-from lqf_paper.report.draw import dots
+from lqf_paper.report.draw import dots, panel_size
 from lqf_paper.report.search_edges import edge_of
 from lqf_paper.report.verdicts import HOW, NOT_TOLD, Statement, judge, verdict_table
 from lqf_paper.report.winners import Winner, Winners, label, validation_sentence, winners
@@ -163,7 +163,8 @@ def draw_errors(figure: Any, found: Winners, methods: Sequence[str]) -> None:
 
 def size_of(found: Winners, methods: Sequence[str]) -> tuple[float, float]:
     """Of `draw_errors`, in inches."""
-    return 1.8 + 2.4 * max(1, len(found)), 1.0 + 0.28 * len(methods)
+    width, height = panel_size(len(found), 2.4, 0.8 + 0.26 * len(methods))
+    return width + 1.8, height
 
 
 def relative(found: Winners, method: str, to: str) -> dict[str, float]:

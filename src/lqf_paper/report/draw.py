@@ -61,10 +61,28 @@ def relative_points(
     figure.legend(loc="outside lower center", ncols=4, fontsize=8)
 
 
-def dots(figure: Any, panels: Mapping[str, Mapping[str, Spread | None]], label: str) -> None:
+ACROSS = 4
+"""Panels in a row, as many as can be read on a page."""
+
+
+def panels(figure: Any, n: int, *, sharey: bool = False) -> list[Any]:
+    """Axes for n data sets, in rows of `ACROSS`; a place without one stays empty."""
+    across = min(ACROSS, max(2, n))
+    every = list(figure.subplots(-(-n // across), across, squeeze=False, sharey=sharey).flat)
+    for axes in every[n:]:
+        axes.axis("off")
+    return every[:n]
+
+
+def panel_size(n: int, width: float, height: float, more: float = 0.0) -> tuple[float, float]:
+    """Of a picture of such panels, in inches; ``more`` for a legend or labels."""
+    across = min(ACROSS, max(2, n))
+    return width * across, height * -(-n // across) + more
+
+
+def dots(figure: Any, shown: Mapping[str, Mapping[str, Spread | None]], label: str) -> None:
     """A panel per data set with a row per name, in per cent: a point with its interval."""
-    every = figure.subplots(1, max(1, len(panels)), sharey=True, squeeze=False)[0]
-    for k, (axes, (title, rows)) in enumerate(zip(every, panels.items(), strict=False)):
+    for axes, (title, rows) in zip(panels(figure, len(shown), sharey=True), shown.items(), strict=True):
         places = dict(zip(rows, range(len(rows), 0, -1), strict=True))
         known = [(places[name], of) for name, of in rows.items() if of is not None]
         _with_bars(axes, known, COLOURS[0])
@@ -74,9 +92,8 @@ def dots(figure: Any, panels: Mapping[str, Mapping[str, Spread | None]], label: 
         axes.set_title(title, fontsize=10)
         axes.set_xlabel(label)
         axes.set_xlim(left=0)
+        axes.set_yticks(list(places.values()), list(places))
         plain(axes)
-        if k == 0:
-            axes.set_yticks(list(places.values()), list(places))
 
 
 def _with_bars(axes: Any, rows: Sequence[tuple[float, Spread]], colour: str, label: str | None = None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lqf_paper.report.paired import Gap, gap, mean_gap
+from lqf_paper.report.paired import Gap, gap, mean_gap, unpaired
 from lqf_paper.report.winners import Winner, Winners
 from lqf_paper.runner.experiment import Table
 
@@ -103,10 +103,16 @@ def judge_one(statement: Statement, pairs: Mapping[str, tuple[Winner | None, Win
     return Judged(statement, gaps, mean_gap(list(gaps.values())))
 
 
+def judge_errors(text: str, claimed: Range, errors: Mapping[str, tuple[float | None, float | None, int]]) -> Judged:
+    """A statement on errors alone: data set -> the first one, the second one, and the number of test images."""
+    known = {name: unpaired(p, q, n) for name, (p, q, n) in errors.items() if p is not None and q is not None}
+    return Judged(Statement(text, "", "", claimed), known, mean_gap(list(known.values())))
+
+
 HOW = (
     "Differences of test errors in points, the first method's minus the second one's, with 95 % intervals: image by "
-    "image where predictions are kept (of one run each by Tango's score, of several by a bootstrap over test images "
-    "and runs), † where they are not, as if of different images, which is wider. ✓ confirmed: the whole interval "
+    "image over the runs whose predictions are kept (one of each: Tango's score; several: a bootstrap over test images "
+    "and runs), † where there are none, as if of different images, which is wider. ✓ confirmed: the whole interval "
     "lies where the statement has it; ✗ contradicted: all of it lies elsewhere; neither: not confirmed. “Mean” is over "
     "the data sets in the table."
 )
