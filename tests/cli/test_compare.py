@@ -44,6 +44,7 @@ def test_a_page_shows_what_changed(lqf, run, other, photos):
     result = lqf(*words, "--overwrite", "--json").json
     assert result["html"] == "page.html"
     assert len(pictures) == len(result["changed"]) > 0
+    assert str(photos) not in html
     again = lqf(*words)
     assert again.code == 2
     assert "page.html" in again.err

@@ -92,10 +92,15 @@ def _ends(estimate: Estimate, times: float, form: str) -> str:
 
 def _parts(found: Comparison) -> list[dict[str, Any]]:
     """Changed images by kind."""
-    gallery = None if found.samples is None else Gallery(found.samples)
+    samples = found.samples
+    gallery = None if samples is None else Gallery(samples)
     parts = []
     for kind, (title, text) in ABOUT.items():
         of = [(c, i) for c, i in zip(found.changed, found.rows, strict=True) if c.kind == kind]
-        rows = [vars(c) | {"picture": "" if gallery is None else gallery(i)} for c, i in of[:MOST]]
+        rows = [
+            vars(c)
+            | {"picture": "" if gallery is None else gallery(i), "id": c.path if samples is None else samples.ids[i]}
+            for c, i in of[:MOST]
+        ]
         parts.append({"title": title, "text": text, "n": len(of), "rows": rows, "left_out": max(0, len(of) - MOST)})
     return parts
