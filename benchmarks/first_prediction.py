@@ -102,6 +102,7 @@ def main() -> None:
             "from installed to the first own prediction": found,
             "steps": steps.rows,
             "images": n,
+            "load average when it ended": os.getloadavg()[0],
             "dependencies": "those of this environment" if args.shared else "from the package index",
         }
     write("first_prediction-cpu", {**result, "hardware": hardware(torch.device("cpu"))}, args.out)
