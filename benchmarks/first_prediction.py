@@ -27,8 +27,8 @@ from common.options import Options
 from common.subset import linked, pictures
 
 ROOT = Path(__file__).parents[1]
-EFFORTS = ("quick", "standard")
-"""What is waited for; the second is the default."""
+EFFORTS: dict[str, list[str]] = {"quick": ["--effort", "quick"], "default": []}
+"""What is waited for, and how that is said."""
 
 
 def options() -> Options:
@@ -89,9 +89,9 @@ def main() -> None:
         where = [lqf.replace("bin/lqf", "bin/python"), "-c", "import lqf; print(lqf.__file__)"]
         assert str(steps.folder) in steps.run("python -c 'import lqf'", where), "another lqf was imported"
         found = {}
-        for effort in EFFORTS:
+        for effort, said in EFFORTS.items():
             began, out = len(steps.rows), f"run-{effort}"
-            words = ["fit", "train", "-o", out, "--effort", effort]
+            words = ["fit", "train", "-o", out, *said]
             fit = json.loads(steps.run(f"lqf {' '.join(words)}", [lqf, *words, "--json"]))
             one = steps.run(f"lqf predict {out} new.jpg", [lqf, "predict", out, "new.jpg"])
             seconds = sum(row["seconds"] for row in steps.rows[began:])
@@ -102,6 +102,7 @@ def main() -> None:
             "from installed to the first own prediction": found,
             "steps": steps.rows,
             "images": n,
+            "load average when it ended": os.getloadavg()[0],
             "dependencies": "those of this environment" if args.shared else "from the package index",
         }
     write("first_prediction-cpu", {**result, "hardware": hardware(torch.device("cpu"))}, args.out)
