@@ -12,7 +12,7 @@ from lqf_paper.report.draw import relative_points
 from lqf_paper.report.paired import relative_gaps
 from lqf_paper.report.runtime import HEADING, runtime_note, runtime_table
 from lqf_paper.report.verdicts import LESS, MORE, Statement, near
-from lqf_paper.report.winners import further_cells, label, winners
+from lqf_paper.report.winners import further_cells, label, validated, winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Results, Summary, Table, bare_percent
 from lqf_paper.runner.scale import Scale
@@ -91,7 +91,7 @@ def summarise(results: Results) -> Summary:
     )
     gaps = {label(m): relative_gaps(found, m, "nlft") for m in METHOD_NAMES if m != "nlft"}
     ways = {"test": found}
-    if results.scale.select == "validation":
+    if validated(results):
         ways["validation"] = winners(results, METHOD_NAMES, "validation")
     medians = {
         way: {m: _median(relative(of, m, "nlft")) for m in METHOD_NAMES if m != "nlft"} for way, of in ways.items()

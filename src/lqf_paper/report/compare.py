@@ -9,7 +9,7 @@ from lqf_paper.methods.catalogue import params
 from lqf_paper.report.draw import dots, panel_size
 from lqf_paper.report.search_edges import edge_of
 from lqf_paper.report.verdicts import HOW, NOT_TOLD, Statement, judge, verdict_table
-from lqf_paper.report.winners import Winner, Winners, label, validation_sentence, winners
+from lqf_paper.report.winners import Winner, Winners, label, validated, validation_sentence, winners
 from lqf_paper.runner.cells import Cell
 from lqf_paper.runner.experiment import Done, Results, Summary, Table, bare_percent, best
 from lqf_paper.runner.grid import GRIDS, grid
@@ -130,7 +130,7 @@ def extra_values(
 ) -> dict[str, Any]:
     """JSON values of `extra_tables`."""
     values: dict[str, Any] = {"statements": [j.values() for j in judge(statements, found)]}
-    if results.scale.select == "validation":
+    if validated(results):
         values["errors_by_validation"] = error_values(winners(results, methods, "validation"), results)
     return values
 
@@ -142,7 +142,7 @@ def extra_tables(
     tables = []
     if statements:
         tables.append(("Statements, with settings chosen by test error:", _verdicts(statements, found)))
-    if results.scale.select == "validation":
+    if validated(results):
         honest = winners(results, methods, "validation")
         tables.append((validation_sentence(), error_table(honest, methods)))
         if statements:

@@ -117,6 +117,11 @@ def further_cells(results: Results, methods: Iterable[str]) -> list[Cell]:
     return made
 
 
+def validated(results: Results) -> bool:
+    """Whether any setting was judged without the test images."""
+    return any(d.cell.work == "validation" for d in results.further)
+
+
 def validation_sentence() -> str:
     """How settings are judged without the test images."""
     return (
