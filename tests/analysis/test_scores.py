@@ -177,3 +177,21 @@ def test_an_audit_takes_no_pass(solver: str, monkeypatch: pytest.MonkeyPatch) ->
     model = classifier(solver=solver).fit(X, Y)
     passes = Passes(monkeypatch, N)
     assert passes.of(lambda: model.audit(X)) == 0
+
+
+def test_an_audit_takes_no_pass_where_the_fit_had_kernels_of_some_samples_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("fitting.solve", "fitting.pose", "solvers.planner", "analysis.known_leverages"):
+        monkeypatch.setattr(f"lqf.{module}.MOST_SAMPLES", N // 2)
+    model = classifier(solver="pcg", tol=0.1).fit(X, Y)
+    assert model.analyse(X).problem.remembered.averaged is None
+    model.analysis_, passes = None, Passes(monkeypatch, N)
+    assert passes.of(lambda: model.audit(X)) == 0
+    information = model.analyse(X).information()
+    assert "by the kernel of the head alone" in information.note
+    assert bool((information.value >= 0).all())
+    everywhere = model.analyse(X)
+    monkeypatch.setattr("lqf.analysis.known_leverages.MOST_SAMPLES", N)
+    both = torch.stack([information.value, everywhere.information().value])  # by the averaged kernel, made now
+    assert float(torch.corrcoef(both)[0, 1]) > 0.5

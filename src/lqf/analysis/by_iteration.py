@@ -177,11 +177,12 @@ class ByIteration:
     def information(self, queries: Queries | None, units: Units) -> Answer:
         """E (ξᵀ(f − f₋S))² = ‖f − f₋S‖² for random signs ξ over all outputs of all images: one solve per draw.
 
-        On the training samples, where what a unit does to itself does not count, by the averaged kernel.
+        On the training samples, where what a unit does to itself does not count, by a kernel that all outputs share.
         """
         if queries is None:
-            values = self._averaged.information(self._residuals, units)
-            return Answer(values, "estimated", f"{FIXED_POINT}; {self._averaged.averaged_note}")
+            leverages = self._known_leverages.without_passes
+            values = leverages.information(self._residuals, units)
+            return Answer(values, "estimated", f"{FIXED_POINT}; {leverages.averaged_note}")
         asked, seed = self._asked(queries), self.problem.context.settings.seed
         found = sketched_information(self._rough, asked, self._estimated(units), units, seed)
         note = f"{self.note}; standard errors of {PROBES} random probes, {self.leverage_note}"

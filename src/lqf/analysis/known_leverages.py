@@ -17,6 +17,7 @@ from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels
 from lqf.linear.inputs import average_views
 from lqf.runtime.memory import available_bytes
+from lqf.solvers.planner import MOST_SAMPLES
 
 
 @dataclass(eq=False)
@@ -42,7 +43,12 @@ class KnownLeverages:
         if self.problem.remembered.averaged is not None or folds is None:
             return self.averaged
         seed, strength = self.problem.context.settings.seed, self._strength(head, folds)
-        return Leverages(self.rough, self.problem.quadratic, head, seed, strength)
+        return Leverages(self.rough, self.problem.quadratic, head, seed, strength, of_head=True)
+
+    @property
+    def without_passes(self) -> Leverages:
+        """By the averaged kernel where a fit has that of all rows, else `best`, which it has anyway."""
+        return self.best if len(self.problem.quadratic.targets) > MOST_SAMPLES else self.averaged
 
     @cached_property
     def averaged(self) -> Leverages:

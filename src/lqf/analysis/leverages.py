@@ -34,6 +34,7 @@ AVERAGED = (
     f"by the kernel averaged over the outputs, whose leverages add up to what {TRACE_PROBES} random probes measure"
 )
 BY_FOLDS = "by the kernel averaged over the outputs, its strength by the refits without each fold"
+BY_HEAD = "by the kernel of the head alone, its strength by the refits without each fold"
 CALIBRATED = "leverages by a kernel that all outputs share, its strength by the refits without each fold"
 SURROGATE = f"leverages by the kernel averaged over the outputs, their sum by {TRACE_PROBES} random probes"
 
@@ -48,6 +49,7 @@ class Leverages:
         averaged: the factorised kernel averaged over the outputs, of all rows.
         seed: of the probes.
         strength: μ', where it is known without probes.
+        of_head: whether the kernel is that of the head alone.
     """
 
     responses: Callable[[], Responses]
@@ -55,6 +57,7 @@ class Leverages:
     averaged: KernelRidge
     seed: int = 0
     strength: float | None = None
+    of_head: bool = False
 
     @property
     def exact(self) -> bool:
@@ -71,6 +74,8 @@ class Leverages:
     @property
     def averaged_note(self) -> str:
         """Likewise, where everything is by this kernel."""
+        if self.of_head:
+            return BY_HEAD
         return AVERAGED if self.strength is None else BY_FOLDS
 
     def left_out(self, e: Tensor, units: Units) -> Tensor:
