@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fits import FIXED, classifier, data
+from lqf.analysis import seconds
 from lqf.analysis.wanted import SCORES, USUAL, WHAT_IF
 from lqf.fitting import FittedModel
 
@@ -44,3 +45,14 @@ def test_an_answer_says_how_near_it_came(gap: float, level: str, note: str) -> N
     assert SCORES.level(gap) == level
     assert SCORES.note(gap).startswith(note)
     assert "50.0% of the passes" in WHAT_IF.note(0.3)
+
+
+def test_a_pass_of_an_answer_takes_longer_than_the_fit_s_own_on_a_gpu() -> None:
+    model = fitted("pcg")
+    stages = {"solve": 12.0, "curvature": 2.0}
+    report = replace(model.report, passes=5, stages=stages)
+    cpu, gpu = (replace(model, report=replace(report, device=device)) for device in ("cpu", "cuda:0"))
+    assert seconds.of_product(cpu) == 2.0
+    assert seconds.of_product(gpu) == pytest.approx(2.0 * seconds.EXACT)
+    plain = replace(gpu, settings=replace(gpu.settings, precision="float32"))
+    assert seconds.of_product(plain) == 2.0
