@@ -18,7 +18,7 @@ demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of res
 test: lint  ## lint, then all tests
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
-faults: $(DEV)  ## kills, full disks, damaged files, degenerate problems: about ten minutes, with counts at the end
+faults: $(DEV)  ## kills, full disks, damaged files, degenerate problems: a quarter of an hour, with counts at the end
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest tests/faults -m "faults or not faults" \
 		--numprocesses auto --maxprocesses 4 --dist load
 

@@ -81,7 +81,7 @@ def test_every_placed_kill(name: str, world: Path, place: Callable[[], Path], co
 @pytest.mark.parametrize("name", ACTS)
 def test_random_kills(name: str, world: Path, place: Callable[[], Path], count: Callable[..., None]) -> None:
     killed, draw = Killed(name, world, place, count), random.Random(0)
-    for _ in range(50 if name == "fit" else 10):
+    for _ in range(50):
         moment = draw.uniform(0, killed.seconds)
         if killed.again(after=moment):
             killed.seconds = moment  # the first call took longer than later ones
