@@ -99,7 +99,7 @@ def test_a_crop_has_a_longer_side(value: Any) -> None:
 def test_the_classifier_takes_every_setting_with_the_same_default() -> None:
     arguments = inspect.signature(LQFClassifier.__init__).parameters
     known = {f.name: f.default for of in (Setup, Settings) for f in fields(of)}
-    own = {"constraints": None}  # values of Python, which a saved model has in its report
+    own = {"constraints": None, "epsilon": None, "delta": None}  # of one fit, which a saved model has in its report
     assert {name: p.default for name, p in arguments.items() if name != "self"} == known | own
 
 

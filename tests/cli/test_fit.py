@@ -86,12 +86,12 @@ def test_a_quiet_command_says_its_result_alone(lqf, photos):
     assert "no-such" in lqf("fit", "no-such", "-o", "c", "-q").err
 
 
-OWN = {"command", "train", "output", "overwrite", "resume", "json", "details", "quiet", "memory"}
+OWN = {"command", "train", "output", "overwrite", "resume", "json", "details", "quiet", "memory", "epsilon", "delta"}
 
 
 def test_options_have_the_names_of_the_estimator_and_no_defaults_of_their_own():
     args = vars(make_parser(COMMANDS).parse_args(["fit", "TRAIN", "-o", "RUN"]))
-    assert set(args) == OWN - {"memory"}
+    assert set(args) == OWN - {"memory", "epsilon", "delta"}
     everything = (
         "--backbone b --weights w --solver head --pooling avg --weight-decay 1 --body-weight-decay auto --head probe"
     )

@@ -62,12 +62,6 @@ def test_in_a_notebook_the_words_of_its_kernel_are_not_meant(tmp_path: Path, mon
     assert (names["photos"], names["settings"]) == (Path("photos"), {})
 
 
-def test_the_notebook_is_one() -> None:
-    jupytext = pytest.importorskip("jupytext")
-    cells = jupytext.read(ROOT / "docs" / "first_steps.py")["cells"]
-    assert [c["cell_type"] for c in cells[:2]] == ["markdown", "code"]
-
-
 def commands(page: Path) -> list[str]:
     """What is typed on a page: lines of code blocks that begin with `lqf`, without what is said about them."""
     blocks = re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
