@@ -61,7 +61,7 @@ def summarise(results: Results) -> Summary:
             "(I − ηP⁻¹H)ᵗ with momentum and schedule, from 48 Lanczos steps.",
             *_shares(found),
         ),
-        size=(4.4 * max(2, len(found)), 6.4),
+        size=(4.4 * len(found) + 0.8, 6.4),
     )
 
 
@@ -116,10 +116,12 @@ def _shares(found: dict[str, dict[str, dict[int, Done]]]) -> list[str]:
 
 def _draw(figure: Any, found: dict[str, dict[str, dict[int, Done]]]) -> None:
     """Above: distances, the formula dashed. Below: test errors."""
-    panels = figure.subplots(2, max(2, len(found)), squeeze=False)
+    panels = figure.subplots(2, len(found), squeeze=False)
     for k, (name, ways) in enumerate(found.items()):
         above, below = panels[0][k], panels[1][k]
         for colour, (way, runs) in zip(COLOURS, ways.items(), strict=False):
+            if not runs:
+                continue
             xs = sorted(runs)
             above.plot(
                 xs, [_or_nan(runs[n].result["distance"]) for n in xs], "o-", color=colour, label=way, markersize=4
@@ -139,11 +141,11 @@ def _draw(figure: Any, found: dict[str, dict[str, dict[int, Done]]]) -> None:
             plain(axes)
         below.set_xlabel("epochs")
         below.set_ylim(bottom=0)
-    for axes in panels[0][len(found) :].tolist() + panels[1][len(found) :].tolist():
-        axes.set_visible(False)
     panels[0][0].set_ylabel("distance to the exact solution\n(dashed: the formula)")
     panels[1][0].set_ylabel("test error, %\n(dotted: the exact solution)")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        *panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(found) + 1, frameon=False
+    )
 
 
 def _or_nan(value: float | None) -> float:

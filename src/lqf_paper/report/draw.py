@@ -67,7 +67,7 @@ ACROSS = 4
 
 def panels(figure: Any, n: int, *, sharey: bool = False) -> list[Any]:
     """Axes for n data sets, in rows of `ACROSS`; a place without one stays empty."""
-    across = min(ACROSS, max(2, n))
+    across = min(ACROSS, n)
     every = list(figure.subplots(-(-n // across), across, squeeze=False, sharey=sharey).flat)
     for axes in every[n:]:
         axes.axis("off")
@@ -75,9 +75,9 @@ def panels(figure: Any, n: int, *, sharey: bool = False) -> list[Any]:
 
 
 def panel_size(n: int, width: float, height: float, more: float = 0.0) -> tuple[float, float]:
-    """Of a picture of such panels, in inches; ``more`` for a legend or labels."""
-    across = min(ACROSS, max(2, n))
-    return width * across, height * -(-n // across) + more
+    """Of a picture of such panels, in inches; ``more`` for a legend or labels. One alone is wider, for its legend."""
+    across = min(ACROSS, n)
+    return width * (across + (n == 1) / 2), height * -(-n // across) + more
 
 
 def dots(figure: Any, shown: Mapping[str, Mapping[str, Spread | None]], label: str) -> None:
