@@ -23,7 +23,7 @@ def pictures(folder: Path, names: list[str], most: int | None, generator: np.ran
     """Paths and labels of at most so many random images of each class."""
     paths, labels = [], []
     for name in names:
-        mine = sorted(p for p in (folder / name).iterdir() if p.is_file())
+        mine = sorted(p for p in (folder / name).glob("*") if p.is_file())  # a class may have no test images
         chosen = [mine[i] for i in generator.permutation(len(mine))[:most]]
         paths += chosen
         labels += [name] * len(chosen)

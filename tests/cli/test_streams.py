@@ -78,6 +78,7 @@ def test_an_interruption_while_importing_is_a_sentence(number: int, code: int, a
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background commands ignore it
     )
     assert process.stdout is not None
     process.stdout.readline()
