@@ -8,17 +8,15 @@ DEMO := $(VENV)/.demo-installed
 DEV := $(VENV)/.dev-installed
 CODE := $(wildcard src tests benchmarks)
 BENCHMARKS := $(sort $(wildcard benchmarks/*.py))
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
 
 .PHONY: demo test faults lint format bench docs clean
 
 demo: $(DEMO)  ## solar-cell defects from 400 labelled images, and a page of results
 	$(BIN)/lqf demo --overwrite
 
-# one thread per process, so that the processes do not compete for the cores; one process more than cores, because many
-# tests wait for programs that they start
+# one thread per process, so that the processes do not compete for the cores
 test: lint  ## lint, then all tests
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 faults: $(DEV)  ## kills, full disks, damaged files, degenerate problems: a quarter of an hour, with counts at the end
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest tests/faults -m "faults or not faults" \
