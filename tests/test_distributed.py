@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +135,21 @@ def alone() -> dict[str, Any]:
     return {case: fit(case) for case in CASES}
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("many")
-    done = by_agent(work, [], folder, request.param)
-    assert done.returncode == 0, done.stderr
-    return request.param, json.loads((folder / "out.json").read_text())
+@pytest.fixture(scope="module")
+def found_by(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, Any]]:
+    @cache
+    def find(processes: int) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp("many")
+        done = by_agent(work, [], folder, processes)
+        assert done.returncode == 0, done.stderr
+        return json.loads((folder / "out.json").read_text())  # type: ignore[no-any-return]
+
+    return find
+
+
+@pytest.fixture(params=[2, 3])
+def many(request: pytest.FixtureRequest, found_by: Callable[[int], dict[str, Any]]) -> tuple[int, dict[str, Any]]:
+    return request.param, found_by(request.param)
 
 
 @pytest.mark.parametrize(("many", "case"), [(k, c) for k in (2, 3) for c in cases_of(k)], indirect=["many"])
