@@ -322,7 +322,11 @@ def test_the_default_tries_all_of_the_network(folder: Path) -> None:
     assert rungs["fine-tuned"]["seconds"] is not None
     assert model.report_["converged"]
     assert model.score(folder / "test") >= 0.5
-    named = LQFClassifier(**MOBILE, limit_per_class=3, solver="dense").fit(str(folder / "train")).report_
+
+
+def test_a_solver_by_name_solves_the_whole_network(folder: Path) -> None:
+    fitted = LQFClassifier(**MOBILE, limit_per_class=3, solver="dense").fit(str(folder / "train"))
+    named = fitted.report_
     assert (named["solver"], named["point"]) == ("dense", "crossfit")
     assert named["unknowns"] > 2_000_000
 
