@@ -77,11 +77,11 @@ class Passes:
         self.seen: list[str] = []
         features = Encoder.features
         monkeypatch.setattr(Encoder, "features", lambda *a, **k: (self.seen.append("features"), features(*a, **k))[1])
-        import lqf.analysis.by_kernel as by_kernel
+        import lqf.fitting.training_problem as training_problem
 
-        kernels = by_kernel.exact_kernels
+        kernels = training_problem.exact_kernels
         monkeypatch.setattr(
-            by_kernel, "exact_kernels", lambda *a, **k: (self.seen.append("kernels"), kernels(*a, **k))[1]
+            training_problem, "exact_kernels", lambda *a, **k: (self.seen.append("kernels"), kernels(*a, **k))[1]
         )
 
 

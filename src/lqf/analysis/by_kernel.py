@@ -17,22 +17,20 @@ from lqf.analysis.method import FIXED_NETWORK, FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
-from lqf.errors import LQFError
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.kernels.cross import body_cross, head_cross, sums_cross
 from lqf.kernels.own import own_head, own_kernel
-from lqf.kernels.ridge import KernelRidge
-from lqf.kernels.tangent import exact_kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import average_views
 from lqf.linear.targets import encode
-from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.exactness import Answer, Level
 
 FEW = 2
 """Images up to which a forward-mode pass for every output is quicker than the gradients of all training rows: with
 EfficientNet-Lite0 at 96 px and ten outputs a pass takes 1.8 s where the gradients take 35 s (40 images, one thread)."""
+OTHER_METHODS = "use method='pcg' or method='kfac'"
+"""Where the kernel does not fit."""
 
 
 @dataclass(eq=False)
@@ -61,7 +59,7 @@ class ByKernel:
             return (
                 cls(model, problem, dual, "") if model.solved else cls(model, problem, dual, FIXED_NETWORK, "estimated")
             )
-        ridge = problem.factorised or _factorised(problem)
+        ridge = problem.factorised or problem.exact_kernels(OTHER_METHODS).factorise(problem.ridge)
         r = problem.quadratic.initial_residual(problem.features).double()
         return cls(model, problem, Dual(ridge, mu, r, n_views), FIXED_POINT)
 
@@ -251,27 +249,3 @@ def own_outputs(model: FittedModel, queries: Queries, problem: TrainingProblem) 
     """f (Q, C) as the model itself gives it."""
     device, rows = problem.context.device, problem.quadratic.inputs.batch_size
     return model.outputs(queries.images, device=device, batch_size=rows).double()
-
-
-def _factorised(problem: TrainingProblem) -> KernelRidge:
-    """By a pass over the training rows with all their gradients."""
-    _check_memory(problem)
-    problem.encoder.prepare()
-    kernels = exact_kernels(
-        problem.quadratic,
-        problem.features,
-        problem.data.groups,
-        budget=available_bytes(problem.context.device) // 4,
-        progress=problem.context.progress,
-    )
-    return kernels.factorise(problem.ridge)
-
-
-def _check_memory(problem: TrainingProblem) -> None:
-    pairs = problem.quadratic.targets.numel()
-    need, free = 6 * 8 * pairs * pairs, available_bytes(problem.context.device)
-    if need > free:
-        raise LQFError(
-            f"the kernel of {pairs} (row, output) pairs needs about {need / 2**30:.1f} GB and "
-            f"{free / 2**30:.1f} GB are free; use method='pcg' or method='kfac'"
-        )

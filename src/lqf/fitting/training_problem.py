@@ -19,6 +19,7 @@ from lqf.curvature import KFAC, body_curvature
 from lqf.curvature.stored import from_tensors
 from lqf.data import Images
 from lqf.data.parts import preprocess_of
+from lqf.errors import LQFError
 from lqf.fitting.checkpoint import State
 from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
@@ -34,7 +35,7 @@ from lqf.fitting.strengths import Strengths, Used
 from lqf.fitting.training_set import TrainingSet
 from lqf.kernels.cross import averaged_cross
 from lqf.kernels.ridge import KernelRidge
-from lqf.kernels.tangent import Kernels, averaged_kernels
+from lqf.kernels.tangent import Kernels, averaged_kernels, exact_kernels
 from lqf.linear import sweep
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import Inputs, average_views
@@ -223,6 +224,23 @@ class TrainingProblem:
         if self.kernels is not None and self.kernels.signs is not None and len(self.kernels.samples) == len(self.data):
             return self.kernels
         return self.averaged_kernels(len(self.data))
+
+    def exact_kernels(self, instead: str) -> Kernels:
+        """Kernels of all (row, output) pairs, by a pass over the training rows with all their gradients.
+
+        Raises:
+            LQFError: where they do not fit; ``instead`` says what to do then.
+        """
+        pairs, free = self.quadratic.targets.numel(), self.context.free_bytes()
+        need = 6 * 8 * pairs * pairs
+        if need > free:
+            raise LQFError(
+                f"the kernel of {pairs} (row, output) pairs needs about {need / 2**30:.1f} GB and "
+                f"{free / 2**30:.1f} GB are free; {instead}"
+            )
+        self.encoder.prepare()
+        progress = self.context.progress
+        return exact_kernels(self.quadratic, self.features, self.data.groups, budget=free // 4, progress=progress)
 
     def averaged_kernels(self, most_samples: int) -> Kernels:
         """Kernels averaged over the outputs, of at most so many samples."""

@@ -21,9 +21,7 @@ from lqf.changes.constraints.asked import Directions
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.ridge_at import Elimination
-from lqf.kernels.tangent import exact_kernels
 from lqf.linear import head_products
-from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.block_cg import conjugate_gradients
 from lqf.solvers.pcg import body_preconditioner
@@ -157,8 +155,4 @@ def _dual(problem: TrainingProblem) -> KernelRidge:
     """The kernel of all (row, output) pairs, as the fit kept it or made again."""
     if problem.factorised is not None:
         return problem.factorised
-    budget = available_bytes(problem.context.device) // 4
-    kernels = exact_kernels(
-        problem.quadratic, problem.features, problem.data.groups, budget=budget, progress=problem.context.progress
-    )
-    return kernels.factorise(problem.ridge)
+    return problem.exact_kernels("constrain it on a machine with more memory").factorise(problem.ridge)

@@ -29,11 +29,9 @@ from lqf.errors import LQFError
 from lqf.fitting import Context, FittedModel, TrainingProblem, TrainingTable
 from lqf.fitting.out_of_sample import PRIOR_SPREAD
 from lqf.fitting.reopen import reopen
-from lqf.kernels.tangent import exact_kernels
 from lqf.linear.model import with_one
 from lqf.linear.ridge import Ridge
 from lqf.linear.targets import n_outputs
-from lqf.runtime.memory import available_bytes
 from lqf.settings import Settings
 
 Part = Literal["head", "all"]
@@ -120,14 +118,7 @@ def _head(problem: TrainingProblem, budget: Budget) -> tuple[Bounded, Tensor]:
 def _all(problem: TrainingProblem, budget: Budget) -> tuple[Bounded, Tensor]:
     """Of head and body: Jacobians, where the ridge is round, scaled by their largest singular value."""
     c, v = problem.model.n_outputs, problem.data.n_views
-    problem.encoder.prepare()
-    kernels = exact_kernels(
-        problem.quadratic,
-        problem.features,
-        problem.data.groups,
-        budget=available_bytes(problem.context.device) // 4,
-        progress=problem.context.progress,
-    )
+    kernels = problem.exact_kernels("release the head alone, or use a machine with more memory")
     kernel = kernels.whole(problem.ridge).double().cpu()
     n = len(kernel) // c
     blocks = kernel.view(n, c, n, c).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # (n, C, C)

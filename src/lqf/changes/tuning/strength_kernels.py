@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lqf.errors import LQFError
 from lqf.fitting import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
-from lqf.kernels.tangent import Kernels, exact_kernels
+from lqf.kernels.tangent import Kernels
 from lqf.linear import head_products
 from lqf.linear.ridge import Ridge
-from lqf.runtime.memory import available_bytes
 from lqf.solvers.planner import MOST_SAMPLES
 
 
@@ -88,7 +86,7 @@ class StrengthKernels:
         """Over all (row, output) pairs: from the factorisation that the fit kept, or by passes over the data."""
         kept = problem.factorised
         if kept is None:
-            return cls.of(_exact(problem), problem.ridge)
+            return cls.of(problem.exact_kernels("tune it on a machine with more memory"), problem.ridge)
         c = problem.model.n_outputs
         root = kept.weights.sqrt()
         head = head_products.gram(problem.features).to(root)
@@ -122,21 +120,3 @@ class StrengthKernels:
         r = kernels.residual.double().to(root)
         r = r.reshape(-1, 1) if whole else r
         return cls(base, r, weights, groups, kernels.samples, kernels.exact, head, body)
-
-
-def _exact(problem: TrainingProblem) -> Kernels:
-    pairs = problem.quadratic.targets.numel()
-    need, free = 6 * 8 * pairs * pairs, available_bytes(problem.context.device)
-    if need > free:
-        raise LQFError(
-            f"the kernel of {pairs} (row, output) pairs needs about {need / 2**30:.1f} GB and {free / 2**30:.1f} GB "
-            "are free; tune it on a machine with more memory"
-        )
-    problem.encoder.prepare()
-    return exact_kernels(
-        problem.quadratic,
-        problem.features,
-        problem.data.groups,
-        budget=free // 4,
-        progress=problem.context.progress,
-    )
