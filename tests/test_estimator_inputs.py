@@ -14,7 +14,7 @@ from PIL import Image
 from fits import classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier, LQFError
 from lqf.data import load_samples, open_images
-from lqf.storage import _digest
+from lqf.storage.checks import digest
 from recorder import Recorder
 
 X, Y = pictures(12)
@@ -134,7 +134,7 @@ def test_a_model_of_before_there_was_the_word(tmp_path: Path) -> None:
     file = tmp_path / "run" / "model.json"
     meta = json.loads(file.read_text())
     del meta["sha256"], meta["shape"], meta["settings"]["tensors"]
-    file.write_text(json.dumps(meta | {"sha256": _digest(meta)}))
+    file.write_text(json.dumps(meta | {"sha256": digest(meta)}))
     old = LQFClassifier.load(tmp_path / "run", backbone=network(), device="cpu")
     with pytest.raises(LQFError, match="tensors='normalized'"):
         old.predict(x)

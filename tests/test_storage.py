@@ -271,7 +271,8 @@ def test_an_existing_folder_is_kept_unless_overwritten(model: LQFClassifier, run
 
 
 @pytest.mark.parametrize(
-    "step", ["storage.save_file", "storage._write_samples", "utils.files.replace_folder", "storage.dump_json"]
+    "step",
+    ["storage.write.save_file", "storage.write.write_samples", "utils.files.replace_folder", "storage.write.dump_json"],
 )
 def test_a_write_that_fails_leaves_the_old_model(
     model: LQFClassifier, run: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -294,7 +295,7 @@ def test_ctrl_c_while_writing_leaves_the_old_model(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "_write", write)
+        patch.setattr(storage.write, "_write", write)
         with pytest.raises(KeyboardInterrupt):
             model.save(run, overwrite=True)
     assert [p.name for p in run.parent.iterdir()] == ["run"]

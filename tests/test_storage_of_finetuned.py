@@ -27,6 +27,7 @@ from lqf.fitting.select_views import in_views
 from lqf.fitting.token_poolings import KINDS, OWN
 from lqf.linear.model import with_one
 from lqf.settings import Settings
+from lqf.storage import checks
 from refitted_stacks import NEW, X, Y, fitted_members, stack_of
 from token_networks import SIDE, transformer
 
@@ -203,7 +204,7 @@ def test_a_folder_of_before_has_no_views_of_training(tmp_path: Path) -> None:
     meta = json.loads(path.read_text())
     assert "trained_views" not in meta  # which older readers would not miss, either
     del meta["sha256"], meta["report"]["predict_views"], meta["settings"]["predict_views"]
-    path.write_text(json.dumps(meta | {"sha256": storage._digest(meta)}))
+    path.write_text(json.dumps(meta | {"sha256": checks.digest(meta)}))
     loaded = storage.load(tmp_path / "run", backbone=convnet())
     assert isinstance(loaded, FittedModel)
     assert loaded.trained_views is None

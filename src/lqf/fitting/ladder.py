@@ -10,8 +10,8 @@ worse. After each that is kept the model is handed to the caller, who may save i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -20,18 +20,18 @@ from lqf.backbones import Backbone
 from lqf.data import Images, Preprocess
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.evaluation.paired import Gain, mean_loss
+from lqf.evaluation.paired import mean_loss
 from lqf.fitting.checkpoint import read_state
 from lqf.fitting.context import Context
 from lqf.fitting.report import last_kept
 from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
-from lqf.fitting.rungs.heads import HEAD
 from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
 from lqf.fitting.rungs.pace import WORK, Pace
 from lqf.fitting.rungs.plan import Plan, make_plan
 from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow, Rung
 from lqf.fitting.rungs.stack import STACK
+from lqf.fitting.rungs.tried import Tried, said
 from lqf.fitting.stack import Model, Stack
 from lqf.fitting.training_set import TrainingSet
 from lqf.fitting.whole_choice import choice_outputs
@@ -40,7 +40,7 @@ from lqf.linear.targets import error_rate
 from lqf.runtime.deadline import OutOfTime
 from lqf.runtime.out_of_memory import DoesNotFit, in_smaller_batches
 from lqf.utils import naming
-from lqf.utils.text import percent, rough_duration
+from lqf.utils.text import rough_duration
 
 T = TypeVar("T")
 Keep = Callable[[Model], None]
@@ -49,73 +49,6 @@ FOR_NOW = ("needs ", "the time", "not yet")
 """How reasons begin that another time, or another machine, may not have."""
 STANDING_ON_LQF = frozenset({LQF_CROPS, MOVED, FINETUNED, LOWER_RATE, STACK})
 """Rungs that go on from a linear problem, or come after one and are added up with it."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One rung, as the report has it.
-
-    Attributes:
-        name: of the rung.
-        predicted: seconds.
-        seconds: that it took; None where it was not tried.
-        outputs: (N, C) out of sample; None likewise.
-        error, loss: of these; None likewise.
-        gain: over the best model before; None for the first.
-        kept: whether it became the best.
-        why: it was not tried, or not kept.
-        about: views, pooling, stage, solver.
-        alternatives: outputs of what was tried on the way, by name.
-    """
-
-    name: str
-    predicted: float
-    seconds: float | None = None
-    outputs: Tensor | None = None
-    error: float | None = None
-    loss: float | None = None
-    gain: Gain | None = None
-    kept: bool = False
-    why: str = ""
-    about: Mapping[str, Any] = field(default_factory=dict)
-    alternatives: Mapping[str, Tensor] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            "name": self.name,
-            "predicted_seconds": round(self.predicted, 2),
-            "seconds": None if self.seconds is None else round(self.seconds, 2),
-            "error": self.error,
-            "loss": self.loss,
-            "gain": None if self.gain is None else self.gain.mean,
-            "gain_standard_error": None if self.gain is None else self.gain.standard_error,
-            "kept": self.kept,
-            "why": self.why,
-            **self.about,
-        }
-
-    @classmethod
-    def from_report(cls, name: str, model: Model) -> Tried:
-        """As a model has it."""
-        entry = next(r for r in model.report.rungs if r["name"] == name)
-        own = {"name", "predicted_seconds", "seconds", "error", "loss", "gain", "gain_standard_error", "kept", "why"}
-        names = [r["name"] for r in model.report.rungs]
-        others = {n: o for n, o in model.tried.items() if n not in names} if name == HEAD else {}
-        gain = None if entry["gain"] is None else Gain(entry["gain"], entry["gain_standard_error"])
-        return cls(
-            name,
-            entry["predicted_seconds"],
-            entry["seconds"],
-            model.tried.get(name),
-            entry["error"],
-            entry["loss"],
-            gain,
-            entry["kept"],
-            entry["why"],
-            {k: v for k, v in entry.items() if k not in own},
-            others,
-        )
 
 
 def settled(model: Model) -> set[str]:
@@ -324,7 +257,7 @@ class _Climb:
                 attempt.alternatives,
             )
         )
-        self.context.progress.note(_said(self.tried[-1], self.context))
+        self.context.progress.note(said(self.tried[-1], self.context))
         if gains:
             self._keep()
 
@@ -388,15 +321,3 @@ class _Climb:
                 seconds = late.get(rung.name, rung.seconds(self.ground))
                 return {"name": rung.name, "seconds": round(seconds, 1), "effort": rung.effort}
         return None
-
-
-def _said(tried: Tried, context: Context) -> str:
-    """One line about a rung."""
-    took = f"({rough_duration(tried.seconds or 0.0)})"
-    if tried.error is None:
-        return f"{tried.name}: fitted {took}"
-    text = f"{tried.name}: {percent(tried.error)} out-of-sample error, cross-entropy {tried.loss:.3f}"
-    if tried.gain is not None:
-        text += f", gain {tried.gain}"
-        text += ": kept" if tried.kept else ": not kept"
-    return f"{text} {took}"

@@ -5,83 +5,32 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
-from numbers import Integral, Real
-from textwrap import fill
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from numbers import Real
 from typing import Any
 
 from lqf.errors import LQFError
+from lqf.settings.fields import check, plain, setting
+from lqf.settings.rules import (
+    CLASS_WEIGHTS,
+    COUNT,
+    COUNT_OR_NONE,
+    DECAY,
+    NOT_NEGATIVE,
+    ONE_OR_MORE,
+    POSITIVE,
+    POSITIVE_OR_NONE,
+    SHARE,
+    SWITCH,
+    TIME,
+    VERBOSE,
+    VIEWS,
+    WHOLE,
+)
+from lqf.settings.views import check_shown
 from lqf.utils import naming
 from lqf.utils.text import clean, seconds_of
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What values a setting may have, and the sentence for those it may not."""
-
-    allows: Callable[[Any], bool]
-    sentence: str
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return _is_whole(value) and value > 0
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, Real) and value is not True and 0 < float(value) < float("inf")
-
-
-NAMED_VIEWS: dict[str, int] = {"none": 1, "flip": 2, "five": 5, "ten": 10, "resized": 4}
-"""Fixed views of every image under each name; crops8 and the like stand for as many as they say."""
-
-
-def view_count(name: str) -> int:
-    """Number of fixed views that a name stands for; LQFError where it stands for none."""
-    number = re.fullmatch(r"crops([1-9][0-9]{0,2})", name) if isinstance(name, str) else None
-    if number and int(number[1]) >= 3:
-        return int(number[1])
-    if name not in NAMED_VIEWS:
-        raise LQFError(
-            f"{naming.name('views')} is {name!r}; choose {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)"
-        )
-    return NAMED_VIEWS[name]
-
-
-def begins_with(views: str, first: str) -> bool:
-    """Whether the first of some views are those of another name: the centre always, its mirror image where no corners
-    come between.
-    """
-    mirrored = view_count(views) > 1 and views not in ("five", "ten")
-    return first in ("none", views) or (first == "flip" and mirrored)
-
-
-def check_shown(views: str, shown: str) -> None:
-    """LQFError where a prediction would average over views that are not the first of those trained on."""
-    if shown in NAMED_VIEWS and not begins_with(views, shown):
-        raise LQFError(
-            f"{naming.name('predict_views')} {shown!r} averages over the centre of an image and its mirror "
-            f"image, with which views {views!r} do not begin; choose views flip, resized or crops8, "
-            "or predict_views none or same"
-        )
-
-
-def _are_views(value: Any) -> bool:
-    try:
-        return value == "auto" or view_count(value) > 0
-    except LQFError:
-        return False
-
-
-def _are_class_weights(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(_is_positive(weight) for weight in value.values())
-    return value is None or (isinstance(value, str) and value == "balanced")
 
 
 def _by_name(weights: Mapping[Any, Any]) -> dict[str, float]:
@@ -95,52 +44,6 @@ def _by_name(weights: Mapping[Any, Any]) -> dict[str, float]:
     if len(found) < len(weights):
         raise LQFError(f"{naming.name('class_weight')} is {dict(weights)!r}; it names a class twice, name each once")
     return found
-
-
-POSITIVE = Rule(_is_positive, "it must be a positive number")
-POSITIVE_OR_NONE = Rule(lambda v: v is None or _is_positive(v), "it must be a positive number, or None")
-DECAY = Rule(
-    lambda v: (_is_positive(v) and 1e-20 <= v <= 1e20) or (isinstance(v, str) and v == "auto"),
-    "give `auto` or a positive number from 1e-20 to 1e20",
-)
-COUNT = Rule(_is_count, "it must be a whole number, 1 or more")
-COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole number, 1 or more, or None")
-NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")
-TIME = Rule(lambda v: v is None or _is_positive(v), "give a time like 90, 20s, 10m or 1h30m")
-VERBOSE = Rule(lambda v: isinstance(v, Integral) and int(v) >= 0, "it must be 0 (silent) or 1")
-WHOLE = Rule(_is_whole, "it must be a whole number")
-SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 and at most 1")
-ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
-VIEWS = Rule(_are_views, f"choose auto, {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")
-CLASS_WEIGHTS = Rule(
-    _are_class_weights, 'give `balanced`, or positive weights of classes by name, like {"crack": 3, "ok": 1}'
-)
-SWITCH = Rule(lambda v: isinstance(v, bool), "it must be True or False")
-
-
-def setting(
-    default: Any,
-    help: str,
-    *,
-    group: str | None = None,
-    choices: tuple[str, ...] = (),
-    rule: Rule | None = None,
-    metavar: str = "N",
-    later: bool = False,
-) -> Any:
-    """A field with all that is known about it.
-
-    Args:
-        default: of the argument and of the option.
-        help: what it does, in words that suit both.
-        group: of options in `lqf fit --help`; None: for Python alone.
-        choices: allowed values.
-        rule: other checks.
-        metavar: of the option's value.
-        later: whether results that are kept under the settings they were made with were made before it was there.
-    """
-    known = {"help": help, "group": group, "choices": choices, "rule": rule, "metavar": metavar, "later": later}
-    return field(default=default, metadata=known)
 
 
 PICTURES, NORMALIZED = "pictures", "normalized"
@@ -205,11 +108,11 @@ class Setup:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            _check(f, getattr(self, f.name))
+            check(f, getattr(self, f.name))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; a network given as an object is named."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -404,7 +307,7 @@ class Settings:
             value = getattr(self, f.name)
             if hasattr(value, "item"):  # a search over settings gives numpy's numbers, which JSON lacks
                 object.__setattr__(self, f.name, value.item())
-            _check(f, getattr(self, f.name))
+            check(f, getattr(self, f.name))
         if isinstance(self.class_weight, Mapping):
             object.__setattr__(self, "class_weight", _by_name(self.class_weight))
         if self.augment != "none" and self.solver not in ("sgd", "adam"):
@@ -471,25 +374,3 @@ INCIDENTAL = (
     *("keep_for_questions", "unconverged"),
 )
 """Settings that decide how far, how fast or how exactly a fit goes."""
-
-
-def _check(f: Field[Any], value: Any) -> None:
-    choices, rule = f.metadata["choices"], f.metadata["rule"]
-    if choices and value not in choices:
-        raise LQFError(f"{naming.name(f.name)} is {value!r}; choose one of {', '.join(choices)}")
-    if rule is not None and not rule.allows(value):
-        raise LQFError(f"{naming.name(f.name)} is {value!r}; {rule.sentence}")
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON; what JSON lacks as text."""
-    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
-
-
-def described(*of: type, indent: str = " " * 8) -> str:
-    """One paragraph per setting, as the arguments of a docstring."""
-    known = [(f.name, f.metadata["help"].rstrip("….")) for cls in of for f in fields(cls)]
-    return "\n".join(
-        fill(f"{name}: {text}.", 120, initial_indent=indent, subsequent_indent=indent + " " * 4) for name, text in known
-    )
