@@ -50,7 +50,7 @@ def summarise(results: Results) -> Summary:
             *(f"{name}: {_how(r)}" for name, r in results_of.items()),
         ),
         size=(11.0, 1.24 * -(-EACH // ACROSS) * len(rows) + 0.5 * len(rows)),
-        dpi=100,
+        dpi=85,
     )
 
 
