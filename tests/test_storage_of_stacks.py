@@ -144,7 +144,7 @@ def test_a_member_of_another_stack_is_damage(run: Path) -> None:
         load(run)
 
 
-@pytest.mark.parametrize("step", ["storage.save_file", "storage.dump_json"])
+@pytest.mark.parametrize("step", ["storage.write.save_file", "storage.write.dump_json"])
 def test_a_write_that_fails_leaves_the_old_model(
     model: LQFClassifier, run: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
