@@ -13,7 +13,7 @@ from fits import CPU, FIXED, brute_outputs, classifier, convnet, data, network, 
 from lqf import LQFClassifier, LQFError
 from lqf.changes.tuning.plot import draw
 from lqf.changes.tuning.strengths import Tried, scaled
-from lqf.changes.tuning.tune import Opened, Tuning
+from lqf.changes.tuning.tune import Opened, StrengthSearch
 from lqf.evaluation.best_loss import best_loss
 from lqf.fitting import Context, TrainingProblem
 from lqf.linear.ridge import Ridge
@@ -38,10 +38,10 @@ def fitted(kind: str, **params: Any) -> tuple[LQFClassifier, np.ndarray, np.ndar
     return classifier(**KINDS[kind] | params).fit(x, y, sample_weight=weights), x, y
 
 
-def tuning(model: LQFClassifier, x: Any, y: Any, validation: Any = None) -> Tuning:
+def tuning(model: LQFClassifier, x: Any, y: Any, validation: Any = None) -> StrengthSearch:
     problem = reopened(model, x, y, np.linspace(0.5, 2.0, len(y)))
     judging = None if validation is None else opened(*validation, model.fitted_.preprocess)
-    return Tuning(model.fitted_, {0: Opened(model.fitted_, problem, judging)}, judging)
+    return StrengthSearch(model.fitted_, {0: Opened(model.fitted_, problem, judging)}, judging)
 
 
 def brute(problem: TrainingProblem, keep: Tensor | None = None) -> Tensor:
@@ -57,7 +57,7 @@ def at(problem: TrainingProblem, ridge: Any) -> TrainingProblem:
     return replace(problem, quadratic=problem.quadratic.with_ridge(ridge))
 
 
-def ridge_of(opened_again: Tuning, tried: Tried) -> Ridge:
+def ridge_of(opened_again: StrengthSearch, tried: Tried) -> Ridge:
     problem = opened_again.main.problem
     base, total = problem.ridge, problem.data.total_weight
     body = tried.body_weight_decay
@@ -134,7 +134,7 @@ def test_slopes_are_finite_differences(kind: str, judged: str):
     assert_slopes(opened_again, 1 if kind == "head" else 2)
 
 
-def assert_slopes(opened_again: Tuning, n: int = 2) -> None:
+def assert_slopes(opened_again: StrengthSearch, n: int = 2) -> None:
     """Exact slopes against differences of the loss."""
     slope, h = opened_again.judge.at(0.7, 1.6, slope=True).slope, 1e-4
     assert slope is not None
@@ -153,7 +153,7 @@ def test_slopes_with_views_and_groups():
 
     model = classifier(backbone=convnet(), views="flip", size=8).fit(x, y, groups=groups)
     problem = reopened(model, x, y, groups=groups)
-    assert_slopes(Tuning(model.fitted_, {0: Opened(model.fitted_, problem)}))
+    assert_slopes(StrengthSearch(model.fitted_, {0: Opened(model.fitted_, problem)}))
 
 
 def test_the_descent_ends_where_the_slope_is_flat():
@@ -255,7 +255,7 @@ def test_a_context_is_used_as_given():
     model, x, y = fitted("dense")
     images = opened(x, y, model.fitted_.preprocess)
     with pytest.raises(LQFError):
-        Tuning.of(
+        StrengthSearch.of(
             replace(model.fitted_, report=replace(model.fitted_.report, solver="finetune")),
             images,
             Context(model.fitted_.settings, CPU),
@@ -298,8 +298,8 @@ def test_slopes_of_a_stack_are_finite_differences():
     stack, validation = stack_of(x, y), data(24, seed=5, signal=SIGNAL)
     fitted_ = stack.fitted_
     images, judging = opened(x, y, fitted_.preprocess), opened(*validation, fitted_.preprocess)
-    assert_slopes(Tuning.of(fitted_, images, Context(fitted_.settings, CPU), judging))
-    assert_slopes(Tuning.of(fitted_, images, Context(fitted_.settings, CPU)))
+    assert_slopes(StrengthSearch.of(fitted_, images, Context(fitted_.settings, CPU), judging))
+    assert_slopes(StrengthSearch.of(fitted_, images, Context(fitted_.settings, CPU)))
 
 
 @pytest.mark.parametrize("kind", ["dense", "head"])
@@ -321,7 +321,7 @@ def test_with_one_output_an_iterated_model_is_known_exactly_by_leave_one_out():
     """The kernel averaged over the outputs is the problem's own then."""
     x, y = data(14, 2)
     model = classifier(**KINDS["pcg"]).fit(x, y)
-    opened_again = Tuning(model.fitted_, {0: Opened(model.fitted_, reopened(model, x, y))})
+    opened_again = StrengthSearch(model.fitted_, {0: Opened(model.fitted_, reopened(model, x, y))})
     path = opened_again.path([0.5, 4.0], descend=False)
     judge = opened_again.main.problem.data.judge
     for tried in path.grid:

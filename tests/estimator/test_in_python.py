@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -109,3 +110,28 @@ def test_a_fitted_model_says_what_it_is() -> None:
     assert first.startswith("LQFClassifier(backbone=Sequential(…), ")
     error = f"leave-one-out error {100 * model.leave_one_out().error:.1f}% (exact)"
     assert second == f"  fitted: closed-form head of Sequential; 18 images, 3 classes; {error}"
+
+
+def test_arrays_are_read_as_the_model_says_now() -> None:
+    """Models saved by earlier versions do not know what the arrays held that they were fitted on."""
+
+    def loaded() -> LQFClassifier:
+        model = classifier(**FIXED).fit(X, Y)
+        model.fitted_ = replace(model.fitted_, setup=replace(model.fitted_.setup, tensors="pictures"))
+        return model
+
+    asked = loaded().information(NEW, train=X).values
+    np.testing.assert_allclose(asked, classifier(**FIXED).fit(X, Y).information(NEW, train=X).values)
+    for change in (lambda m: m.forget([0], train=X), lambda m: m.add(NEW, Y[: len(NEW)], train=X)):
+        old, new = loaded(), classifier(**FIXED).fit(X, Y)
+        change(old)
+        change(new)
+        np.testing.assert_allclose(old.decision_function(NEW), new.decision_function(NEW), atol=1e-10)
+
+
+def test_questions_may_say_where_the_training_data_are() -> None:
+    model = classifier(**FIXED).fit(X, Y)
+    for ask in (model.influence, model.information, model.what_if):
+        assert ask(NEW, train=X).level == "exact"
+    with pytest.raises(TypeError, match="wihtout"):
+        model.what_if(NEW, wihtout=[0])

@@ -133,7 +133,8 @@ class ByKFAC(ByIteration):
 
     def information(self, queries: Queries | None, units: Units) -> Answer:
         """Sketched; on the training samples with what a sample does to itself."""
-        return super().information(queries or Queries.of(self.problem.data.images), units)
+        asked = Queries.of(self.problem.data.images) if queries is None else queries
+        return super().information(asked, units)
 
     def leaving(self, queries: Queries | None, units: Units, *, most: bool, steps: int) -> Tensor:
         """Not offered: K-FAC knows no joint effect of several samples."""

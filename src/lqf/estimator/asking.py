@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lqf.analysis import Analysis, Influence, Information, WhatIf
 from lqf.analysis.audit.audit import Audit, audit
 from lqf.estimator.predictor import Predictor
-from lqf.fitting import Context
 from lqf.fitting.training_data import open_training
 from lqf.reports.explanations import Explanations, explain
-from lqf.runtime.device import computing, resolve_device
+from lqf.runtime.device import computing
 from lqf.runtime.distributed import ALONE, World
 from lqf.utils.progress import SILENT, Progress
 
 
 class Asking(Predictor):
-    """Questions about the training samples of a model; its problem is opened at the first one and kept."""
+    """Questions about the training samples of a model; its problem is opened at the first one and kept, and reports
+    where that one said.
+    """
 
     @computing
     def analyse(
@@ -43,26 +42,66 @@ class Asking(Predictor):
             world: the processes that share the training samples, all of which call this, and then ask, with the same
                 arguments (`lqf.runtime.distributed.joined`); all get the same answers.
         """
-        fitted, progress = self._model(), self._shown(progress if world.rank == 0 else SILENT)
-        if train is not None and not isinstance(train, str | Path):  # models saved by earlier versions do not know
-            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
+        fitted, progress = self._reading(self._model(), train), self._shown(progress if world.rank == 0 else SILENT)
         images = open_training(fitted, train, y, progress, world)
-        settings = replace(fitted.settings, batch_size=self.batch_size)
-        context = Context(settings, world.device or resolve_device(self.device), world, progress)
-        self.analysis_ = Analysis.of(fitted, images, context, method)
+        self.analysis_ = Analysis.of(fitted, images, self._context(fitted, progress, world), method)
         return self.analysis_
 
-    def influence(self, images: Any, y: Any = None, **options: Any) -> Influence:
-        """Effect of leaving out every training sample (or group) on these predictions; see `Analysis.influence`."""
-        return self._analysis().influence(images, y, **options)
+    def influence(
+        self,
+        images: Any,
+        y: Any = None,
+        *,
+        units: Iterable[str | int] | None = None,
+        train: Any = None,
+        progress: Progress | None = None,
+    ) -> Influence:
+        """Effect of leaving out every training sample (or group) on every output of every image.
 
-    def information(self, validation: Any = None, y: Any = None, **options: Any) -> Information:
-        """How much every training sample says about these images; see `Analysis.information`."""
-        return self._analysis().information(validation, y, **options)
+        Args:
+            images: what `predict` takes, or `Queries`.
+            y: labels of the images, where these have none.
+            units: samples (or groups) to leave out, by id or number; None: every one.
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            progress: where to report.
+        """
+        return self._analysis(train, progress=progress).influence(images, y, units=units)
 
-    def what_if(self, images: Any, **change: Any) -> WhatIf:
-        """Predictions of a model fitted on changed data; see `Analysis.what_if`."""
-        return self._analysis().what_if(images, **change)
+    def information(
+        self, validation: Any = None, y: Any = None, *, train: Any = None, progress: Progress | None = None
+    ) -> Information:
+        """How much every training sample (or group) informs the model.
+
+        Args:
+            validation: images on which that is measured; None: the other training samples.
+            y: their labels, where these have none.
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            progress: where to report.
+        """
+        return self._analysis(train, progress=progress).information(validation, y)
+
+    def what_if(
+        self,
+        images: Any,
+        *,
+        without: Iterable[str | int] = (),
+        relabel: Mapping[Any, Any] | None = None,
+        weights: Mapping[Any, float] | None = None,
+        train: Any = None,
+        progress: Progress | None = None,
+    ) -> WhatIf:
+        """Predictions had some training samples been absent, labelled otherwise, or counted ``weights`` times.
+
+        Args:
+            images: what `predict` takes, or `Queries`.
+            without: ids or numbers of samples to leave out (alone, whatever their group).
+            relabel: id or number -> class.
+            weights: id or number -> factor; 2 counts a sample twice.
+            train: the training data, where they have moved or were arrays; see `analyse`.
+            progress: where to report.
+        """
+        analysis = self._analysis(train, progress=progress)
+        return analysis.what_if(images, without=without, relabel=relabel, weights=weights)
 
     def audit(
         self, train: Any = None, y: Any = None, *, similar: float = 0.9, progress: Progress | None = None
@@ -102,7 +141,7 @@ class Asking(Predictor):
             train: the training data, where they have moved or were arrays; see `analyse`.
             progress: where to report.
         """
-        analysis = self._analysis(train, None, progress)
+        analysis = self._analysis(train, progress=progress)
         return explain(analysis, analysis.queries(images), most=top, without=without, of=of, quick=quick)
 
     def _analysis(self, train: Any = None, y: Any = None, progress: Progress | None = None) -> Analysis:

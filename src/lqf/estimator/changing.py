@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ class Changing(Predictor):
         progress.note(addition.sentence)
         return addition
 
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Changing:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Self:
         """Fit, or `add` to what was fitted: the on-line protocol is one call after the other."""
         if not hasattr(self, "fitted_"):
             self.fit(X, y, sample_weight)  # type: ignore[attr-defined]
@@ -249,14 +249,15 @@ class Changing(Predictor):
         if train is None and self._has_images(model):
             assert self._kept_images is not None
             return select_images(self._kept_images, stays)
-        return open_training(replace(model, train=model.train.select(stays)), train, None, progress)
+        left = replace(self._reading(model, train), train=model.train.select(stays))
+        return open_training(left, train, None, progress)
 
     def _all_images(self, model: Model, train: Any, progress: Progress) -> Images:
         """All training images so far."""
         if train is None and self._has_images(model):
             assert self._kept_images is not None
             return self._kept_images
-        return open_training(model, train, None, progress)
+        return open_training(self._reading(model, train), train, None, progress)
 
     def _has_images(self, model: Model) -> bool:
         return self._kept_images is not None and self._kept_images.hashes == model.train.hashes
@@ -272,10 +273,6 @@ class Changing(Predictor):
         report_skipped(images, progress)
         check_new(model.train, images)
         return images
-
-    def _context(self, model: Model, progress: Progress) -> Context:
-        settings = replace(model.settings, batch_size=self.batch_size)
-        return Context(settings, resolve_device(self.device), progress=progress)
 
 
 def _in_memory(table: TrainingTable) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from torch import nn
@@ -74,7 +74,7 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
         began: float | None = None,
         progress: Progress | None = None,
         world: World = ALONE,
-    ) -> LQFClassifier:
+    ) -> Self:
         """Fit the best model that effort and time allow, or the one that the settings name.
 
         Args:
@@ -157,7 +157,7 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
         weights: str | Path | None = None,
         device: str = Setup.device,
         verbose: int = Setup.verbose,
-    ) -> LQFClassifier:
+    ) -> Self:
         """Read a saved model and verify all of its hashes.
 
         Args:

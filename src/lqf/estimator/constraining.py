@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,14 +14,14 @@ from lqf.changes.constraints.conditions import Constraint
 from lqf.changes.constraints.constrained import constrain
 from lqf.changes.privacy.models import check_model, privatise
 from lqf.changes.privacy.release import Budget, Part, about
-from lqf.data import Images, load_samples, load_unlabelled, open_images, with_views
+from lqf.data import Images, load_samples, open_images, with_views
 from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.estimator.predictor import Predictor
 from lqf.fitting import Context, Model
 from lqf.fitting.training_data import open_training
 from lqf.linear.batch import usual_rows
-from lqf.runtime.device import computing, resolve_device
+from lqf.runtime.device import computing
 from lqf.utils.progress import Progress
 
 
@@ -102,11 +102,7 @@ class Constraining(Predictor):
 
     def _training(self, train: Any, y: Any, progress: Progress, fitted: Model) -> tuple[Images, Context]:
         """The training images of a model, and where to compute."""
-        if train is not None and not isinstance(train, str | Path):
-            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
-        images = open_training(fitted, train, y, progress)
-        settings = replace(fitted.settings, batch_size=self.batch_size)
-        return images, Context(settings, resolve_device(self.device), progress=progress)
+        return open_training(self._reading(fitted, train), train, y, progress), self._context(fitted, progress)
 
 
 @dataclass(frozen=True)
@@ -141,8 +137,7 @@ class _Opening:
             classes = self.model.classes if y is None else class_array(self.model.classes)
             samples = load_samples(X, y, classes=classes, tensors=tensors, strict=True, progress=progress)
         else:
-            shape = self.model.train.shape
-            samples = load_unlabelled(X, tensors=tensors, fitted=shape, each=True, progress=progress)
+            samples = self.estimator._unlabelled(X, progress, each=True)
         return open_images(samples, self.model.preprocess, strict=True, progress=progress)
 
     def outputs_of(self, old: Any, images: Images) -> tuple[Model, torch.Tensor]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,13 +18,14 @@ from lqf.estimator.fit import report_skipped
 from lqf.estimator.parameters import Parameters
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import Model, Stack
+from lqf.fitting import Context, Model, Stack
 from lqf.fitting.finite import about_convergence, check_outputs
 from lqf.fitting.fitted_model import check_not_a_sum
 from lqf.linear.batch import usual_rows
 from lqf.linear.targets import class_scores, decide
 from lqf.reports.html.notebook import model_view, unfitted_view
 from lqf.runtime.device import computing, resolve_device
+from lqf.runtime.distributed import ALONE, World
 from lqf.runtime.out_of_memory import in_smaller_batches
 from lqf.utils import naming
 from lqf.utils.default_progress import default_progress
@@ -88,7 +91,7 @@ class Predictor(Shown, Parameters):
             X,
             y,
             sample_weight=sample_weight,
-            classes=self._labels_as_given(y),
+            classes=self._model().classes if y is None else self.classes_,
             tensors=self.tensors,
             strict=self._model().setup.strict,
             progress=progress,
@@ -153,16 +156,25 @@ class Predictor(Shown, Parameters):
         """Where one call reports."""
         return default_progress(self.verbose) if progress is None else progress
 
-    def _labels_as_given(self, y: Any) -> Any:
-        classes = self._model().classes
-        return classes if y is None else self.classes_
-
     def _open(self, X: Any, progress: Progress) -> Images:
         """One image or many, of any source; labels, if it has any, are ignored."""
+        return self.open(self._unlabelled(X, progress, each=True), strict=True, progress=progress)
+
+    def _unlabelled(self, X: Any, progress: Progress, *, each: bool = False) -> Samples:
         fitted = self._model()
         shape = fitted.train.shape if fitted.setup.tensors == self.tensors else None
-        samples = load_unlabelled(X, tensors=self.tensors, fitted=shape, each=True, progress=progress)
-        return self.open(samples, strict=True, progress=progress)
+        return load_unlabelled(X, tensors=self.tensors, fitted=shape, each=each, progress=progress)
+
+    def _reading(self, model: Model, train: Any) -> Model:
+        """A model that reads arrays as ``tensors`` says now: those saved by earlier versions do not know it."""
+        if train is None or isinstance(train, str | Path):
+            return model
+        return replace(model, setup=replace(model.setup, tensors=self.tensors))
+
+    def _context(self, model: Model, progress: Progress, world: World = ALONE) -> Context:
+        """The settings of a model's fit, on the device and in the batches of now."""
+        settings = replace(model.settings, batch_size=self.batch_size)
+        return Context(settings, world.device or resolve_device(self.device), world, progress)
 
     def _outputs_of(self, X: Any, progress: Progress | None) -> torch.Tensor:
         progress = self._shown(progress)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from lqf.data import Images, load_unlabelled, with_views
+from lqf.data import Images, with_views
 from lqf.estimator.predictor import Predictor
 from lqf.evaluation.calibration import probabilities
-from lqf.fitting import Context, Stack
+from lqf.fitting import Stack
 from lqf.fitting.reopen import reopen
 from lqf.fitting.training_data import open_training
-from lqf.runtime.device import computing, resolve_device
+from lqf.runtime.device import computing
 from lqf.selection.covariance import Uncertain, predictive_covariance
 from lqf.selection.suggestions import (
     BOTH,
@@ -57,7 +55,7 @@ class Suggesting(Predictor):
         """
         check_way(by, k)
         fitted, progress = self._model(), self._shown(progress)
-        opened = self._pool(X, progress)
+        opened = self.open(self._unlabelled(X, progress), progress=progress)
         check_apart(opened, fitted.train)
         pool, copies = without_copies(opened)
         check_enough(pool, k, copies)
@@ -83,25 +81,15 @@ class Suggesting(Predictor):
             skipped=opened.skipped,
         )
 
-    def _pool(self, X: Any, progress: Progress) -> Images:
-        """Opened; what cannot be read is left out, and named."""
-        fitted = self._model()
-        shape = fitted.train.shape if fitted.setup.tensors == self.tensors else None
-        return self.open(load_unlabelled(X, tensors=self.tensors, fitted=shape, progress=progress), progress=progress)
-
     def _uncertain(self, pool: Images, train: Any, progress: Progress) -> tuple[Uncertain, Tensor]:
         """By the training problem of the model, or of a stack's largest member that has one; and probabilities (Q, C).
 
         Where a head is all that was fitted, both come from one pass over the pool.
         """
-        fitted = self._model()
-        if train is not None and not isinstance(train, str | Path):
-            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
+        fitted = self._reading(self._model(), train)
         member = fitted.answering if isinstance(fitted, Stack) else fitted
         images = with_views(open_training(fitted, train, None, progress), member.trained_on)
-        settings = replace(member.settings, batch_size=self.batch_size)
-        context = Context(settings, resolve_device(self.device), progress=progress)
-        problem = reopen(member, images, context)
+        problem = reopen(member, images, self._context(member, progress))
         asked = problem.encode(with_views(pool, member.preprocess))
         one_pass = member is fitted and member.head_alone
         outputs = member.outputs_of(asked.features, pool.n_views) if one_pass else self._outputs(pool, progress)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, Self
 
 from lqf.changes.tuning.path import TuningPath
-from lqf.changes.tuning.tune import Tuning as Tuned
+from lqf.changes.tuning.tune import StrengthSearch
 from lqf.data import load_samples
 from lqf.data.labels import class_array
 from lqf.estimator.predictor import Predictor
-from lqf.fitting import Context
 from lqf.fitting.training_data import open_training
-from lqf.runtime.device import computing, resolve_device
+from lqf.runtime.device import computing
 from lqf.utils.progress import Progress
 
 
@@ -70,15 +67,12 @@ class Tuning(Predictor):
             return self._like(opened.chosen(weight_decay))
         return self._like(opened.at(weight_decay, body_weight_decay))
 
-    def _tuned(self, train: Any, validation: Any, y: Any, progress: Progress | None) -> Tuned:
-        fitted, progress = self._model(), self._shown(progress)
-        if train is not None and not isinstance(train, str | Path):
-            fitted = replace(fitted, setup=replace(fitted.setup, tensors=self.tensors))
+    def _tuned(self, train: Any, validation: Any, y: Any, progress: Progress | None) -> StrengthSearch:
+        fitted, progress = self._reading(self._model(), train), self._shown(progress)
         images = open_training(fitted, train, None, progress)
         judging = None
         if validation is not None:
             classes = fitted.classes if y is None else class_array(fitted.classes)
             samples = load_samples(validation, y, classes=classes, tensors=self.tensors, progress=progress)
             judging = self.open(samples, progress=progress)
-        settings = replace(fitted.settings, batch_size=self.batch_size)
-        return Tuned.of(fitted, images, Context(settings, resolve_device(self.device), progress=progress), judging)
+        return StrengthSearch.of(fitted, images, self._context(fitted, progress), judging)

@@ -100,7 +100,7 @@ class Opened:
 
 
 @dataclass(eq=False)
-class Tuning:
+class StrengthSearch:
     """A fitted model, or a stack, whose strengths can be changed.
 
     A stack's strengths are shown by those of its largest member that has any; all others change by the same factors.
@@ -116,7 +116,7 @@ class Tuning:
     validation: Images | None = None
 
     @classmethod
-    def of(cls, model: Model, images: Images, context: Context, validation: Images | None = None) -> Tuning:
+    def of(cls, model: Model, images: Images, context: Context, validation: Images | None = None) -> StrengthSearch:
         """Open the model's problem over its training images (`open_training`)."""
         members, weights = (model.members, model.weights) if isinstance(model, Stack) else ((model,), (1.0,))
         opened = {}
