@@ -71,3 +71,9 @@ def test_a_fit_and_what_is_known_say_nothing_of_that() -> None:
     dense.add(X[N:], Y[N:], train=X[:N])
     assert dense.fitted_.report.error_unknown == ""
     assert np.isfinite(dense.report_["loo_error"])
+
+
+def test_after_relabelling_it_is_said_that_images_were_relabelled() -> None:
+    model = fitted(loo="none")
+    model.relabel({"0": str(1 - int(Y[0] == 1))}, train=X[:N])
+    assert "not known since images were relabelled: " in model.fitted_.report.error_unknown

@@ -185,7 +185,7 @@ def test_moments_add_up() -> None:
 # --- what is asked for, and what there is -----------------------------------------------------------------------------
 
 POOL = AveragePool("pool", 512, 49)
-DATA: dict[str, Any] = {"name": "net", "rows": 100, "item": 4, "memory": 1 << 33, "cuda": False}
+DATA: dict[str, Any] = {"name": "net", "rows": 100, "item": 4, "memory": 1 << 33, "device": "cpu"}
 
 
 def test_auto_tries_both_where_that_is_affordable() -> None:

@@ -173,9 +173,9 @@ def test_only_a_clear_gain_is_worth_the_views() -> None:
 
 
 def test_views_of_too_many_images_are_not_tried() -> None:
-    assert reason_against(200, 1280, 4, 1 << 33, False) == ""
-    assert "20,000 rows" in reason_against(20_000, 32_896, 4, 1 << 40, False)
-    assert "memory" in reason_against(4000, 32_896, 4, 1 << 20, True)
+    assert reason_against(200, 1280, 4, 1 << 33, "cpu") == ""
+    assert "20,000 rows" in reason_against(20_000, 32_896, 4, 1 << 40, "cpu")
+    assert "memory" in reason_against(4000, 32_896, 4, 1 << 20, "cuda")
 
 
 @pytest.mark.parametrize("stage", ["all", "deep"])

@@ -139,7 +139,7 @@ def test_kernels_that_are_given_are_those_of_the_features(views: str, monkeypatc
     for z, gram in seen.values():
         assert gram is not None
         torch.testing.assert_close(gram, head_products.gram(z), rtol=1e-9, atol=1e-9)
-    monkeypatch.setattr("lqf.fitting.select_pooling.MOST_ROWS", {False: 3, True: 3})
+    monkeypatch.setattr("lqf.fitting.select_pooling.MOST_ROWS", {"cpu": 3, "cuda": 3})
     heads(views=views, pooling="both")
     assert seen["both"][1] is None  # where there are many rows it is not made
 
@@ -232,7 +232,7 @@ def test_a_stage_after_the_tokens_leaves_the_backbones_own() -> None:
 
 
 TOKENS = Tokens("norm", "output", "tokens", 1, 192, 196, "class")
-DATA: dict[str, Any] = {"name": "net", "rows": 100, "item": 4, "memory": 1 << 33, "cuda": False}
+DATA: dict[str, Any] = {"name": "net", "rows": 100, "item": 4, "memory": 1 << 33, "device": "cpu"}
 
 
 def test_bounds_are_those_of_other_networks() -> None:
@@ -266,7 +266,7 @@ def test_a_saved_model_predicts_the_same(
 
 def test_a_climbs_own_and_mean_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lqf.fitting.select_pooling.means_of", lambda *_: (OWN_MEAN,))
-    monkeypatch.setattr("lqf.fitting.select_pooling.MOST_ROWS", {False: 3, True: 3})
+    monkeypatch.setattr("lqf.fitting.select_pooling.MOST_ROWS", {"cpu": 3, "cuda": 3})
     model = fitted(solver="auto", effort="quick")
     assert model.report_["pooling"] == OWN_MEAN
     model.save(tmp_path / "run")

@@ -115,6 +115,10 @@ def test_wrong_questions_get_a_sentence() -> None:
         analysis.influence(x[:1]).of_loss()
     with pytest.raises(LQFError, match="`7` is not among the queries"):
         analysis.influence(x[:1]).top(query="7")
+    with pytest.raises(LQFError, match="no query number -1; they go from 0 to 0"):
+        analysis.influence(x[:1]).top(query=-1)
+    with pytest.raises(LQFError, match="no class number 3; they go from 0 to 2"):
+        analysis.influence(x[:1]).of_class(3)
     with pytest.raises(LQFError, match="method is 'magic'; choose one of auto, dense, pcg, kfac"):
         classifier(**FIXED).fit(x, y).analyse(x, method="magic")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,7 +16,7 @@ from lqf.analysis.unexplained import Unexplained
 from lqf.analysis.units import Units
 from lqf.data import with_views
 from lqf.fitting.stack import Stack
-from lqf.utils.exactness import Answer, Level
+from lqf.utils.exactness import Answer, Level, least_exact
 
 _SHARES = ("asked", "training")
 
@@ -40,7 +39,7 @@ class ByStack:
         note = f"a stack of {', '.join(parts)}"
         if silent:
             note += f"; without an answer of {', '.join(silent)}, which stays as it is"
-        return cls(stack, methods, _worst([m.level for m in methods]), note)
+        return cls(stack, methods, least_exact(m.level for m in methods), note)
 
     def outputs(self, queries: Queries) -> Tensor:
         """f (Q, C)."""
@@ -114,7 +113,7 @@ class ByStack:
         own = self._own(queries)
         found = [(w, self.methods[k].unexplained(own[k], units)) for k, w in self._solved]
         asked, training = (torch.stack([w * getattr(u, name) for w, u in found]).sum(0) for name in _SHARES)
-        level = _worst([u.level for _, u in found])
+        level = least_exact(u.level for _, u in found)
         return Unexplained(asked, training, level, "; ".join(dict.fromkeys([self.note, *(u.note for _, u in found)])))
 
     @property
@@ -146,8 +145,4 @@ class ByStack:
     def _added(self, found: list[Answer]) -> Answer:
         value = torch.stack([w * a.value for w, a in zip(self.stack.weights, found, strict=True)]).sum(0)
         notes = dict.fromkeys(a.note for a in found if a.note)
-        return Answer(value, _worst([a.level for a in found]), "; ".join([self.note, *notes]))
-
-
-def _worst(levels: list[Level]) -> Level:
-    return max(levels, key=get_args(Level).index)
+        return Answer(value, least_exact(a.level for a in found), "; ".join([self.note, *notes]))

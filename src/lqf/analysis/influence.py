@@ -13,7 +13,7 @@ from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import class_scores, decide, encode, logits
 from lqf.utils.exactness import Answer
-from lqf.utils.text import counted, shortened
+from lqf.utils.text import counted, listed, shortened
 
 Loss = Literal["cross_entropy", "squared"]
 
@@ -122,10 +122,10 @@ class Influence(Answer):
         order = torch.argsort(harm, descending=True, stable=True).tolist()
         helpers = [i for i in order[:k] if harm[i] > 0]
         harmers = [i for i in order[::-1][:k] if harm[i] < 0]
-        return Top(tuple(map(self._effect(total), helpers)), tuple(map(self._effect(total), harmers)))
+        return Top(self._effects_of(helpers, total), self._effects_of(harmers, total))
 
-    def _effect(self, change: Tensor):  # type: ignore[no-untyped-def]
-        return lambda i: Effect(i, self.units.names[i], float(change[i]))
+    def _effects_of(self, units: Sequence[int], change: Tensor) -> tuple[Effect, ...]:
+        return tuple(Effect(i, self.units.names[i], float(change[i])) for i in units)
 
     def _loss(self, outputs: Tensor, y: Tensor, loss: Loss) -> Tensor:
         if loss == "squared":
@@ -143,11 +143,15 @@ class Influence(Answer):
             if which not in self.classes:
                 raise LQFError(f"there is no class `{which}`; the model knows {', '.join(self.classes)}")
             which = self.classes.index(which)
+        if not 0 <= which < len(self.classes):
+            raise LQFError(f"there is no class number {which}; they go from 0 to {len(self.classes) - 1}")
         return torch.full((len(self.outputs),), which)
 
     def _query_index(self, query: int | str) -> int:
-        if isinstance(query, int):
-            return query
-        if query not in self.query_ids:
-            raise LQFError(f"`{query}` is not among the queries; they are {', '.join(self.query_ids[:5])} …")
-        return self.query_ids.index(query)
+        if isinstance(query, str):
+            if query not in self.query_ids:
+                raise LQFError(f"`{query}` is not among the queries; they are {listed(self.query_ids, 5)}")
+            return self.query_ids.index(query)
+        if not 0 <= query < len(self.query_ids):
+            raise LQFError(f"there is no query number {query}; they go from 0 to {len(self.query_ids) - 1}")
+        return query

@@ -24,7 +24,7 @@ from lqf.backbones.state import state_of
 from lqf.errors import LQFError
 from lqf.fitting import FittedModel, Model, Stack, TrainingTable
 from lqf.fitting.fitted_model import SUM
-from lqf.fitting.report import FitReport, out_of_sample
+from lqf.fitting.report import FitReport
 from lqf.utils.text import listed
 
 POINT_TOL = 1e-6
@@ -230,10 +230,8 @@ def _seen(models: Sequence[Model]) -> TrainingTable:
 def _report(report: FitReport, models: Sequence[Model], weights: Sequence[float]) -> FitReport:
     whats = [m.report.plan if m.report.solver == SUM else m.what for m in models]
     terms = " + ".join(f"{w:g} · ({what})" for w, what in zip(weights, whats, strict=True))
-    unknown = ("error", "error_standard_error", "error_note", "balanced_error", "balanced_standard_error")
-    nothing: dict[str, Any] = dict.fromkeys((*unknown, "next_rung", "relative_residual", "output_gap", "effort"))
     return replace(
-        report,
+        report.without_climb(),
         n=len(_seen(models).ids),
         plan=terms,
         solver=SUM,
@@ -241,12 +239,11 @@ def _report(report: FitReport, models: Sequence[Model], weights: Sequence[float]
         certificate=f"a sum of fitted models, which solves no training problem of its own: {terms}",
         history=(),
         choices=(),
+        relative_residual=None,
+        output_gap=None,
         passes=0,
-        rungs=(),
         stages={},
         seconds=0.0,
         constraints=None,
         privacy=None,
-        **out_of_sample(None),
-        **nothing,
     )

@@ -11,17 +11,6 @@ from lqf.fitting.knowledge import of_head, of_problem
 from lqf.fitting.report import FitReport, out_of_sample
 from lqf.solvers.solution import Solution
 
-CLIMB = (
-    "effort",
-    "error",
-    "error_standard_error",
-    "error_note",
-    "balanced_error",
-    "balanced_standard_error",
-    "next_rung",
-)
-"""What a report says of a climb, which a changed model is not the end of."""
-
 
 def assembled(
     model: FittedModel,
@@ -66,9 +55,8 @@ def solved(
 ) -> FitReport:
     """The report with what a solution says of itself."""
     proof, ridge, total = solution.certificate, solution.ridge, problem.data.total_weight
-    gone: dict[str, Any] = dict.fromkeys(CLIMB)
     return replace(
-        report,
+        report.without_climb(),
         solver=solution.solver,
         level=solution.level,
         ridge=ridge,
@@ -81,7 +69,5 @@ def solved(
         history=solution.history,
         unknowns=solution.delta.numel(),
         output_gap=proof.output_gap,
-        rungs=(),
         **out_of_sample(loo),
-        **gone,
     )

@@ -52,7 +52,7 @@ from lqf.runtime.distributed import launched
 from lqf.utils.json_values import dump_json
 from lqf.utils.naming import command_line
 from lqf.utils.progress import SILENT, Progress, terminal_progress
-from lqf.utils.text import counted, printable, wrapped
+from lqf.utils.text import capitalized, counted, printable, wrapped
 
 
 class Command(Protocol):
@@ -176,7 +176,7 @@ def make_parser(commands: Mapping[str, Command]) -> Parser:
     parser.add_argument("-V", "--version", action=_Version, nargs=0, help="show versions and the device, and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=Parser)
     for name, command in commands.items():
-        sub = subparsers.add_parser(name, help=command.SUMMARY, description=_sentence(command.SUMMARY))
+        sub = subparsers.add_parser(name, help=command.SUMMARY, description=f"{capitalized(command.SUMMARY)}.")
         command.add_options(sub)
         add_output(sub, more=hasattr(command, "details"))
     return parser
@@ -275,7 +275,3 @@ def _fail(sentence: str, code: int, as_json: bool, aloud: bool | None = None) ->
     if as_json:
         _say({"error": sentence})
     return code
-
-
-def _sentence(summary: str) -> str:
-    return f"{summary[0].upper()}{summary[1:]}."

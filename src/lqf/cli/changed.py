@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
-from lqf.utils.text import counted, wrapped
+from lqf.utils.text import capitalized, counted, wrapped
 
 if TYPE_CHECKING:
     from lqf.estimator import LQFClassifier
@@ -47,7 +47,7 @@ def unknown(model: LQFClassifier) -> dict[str, str | None]:
 def about_error(result: dict[str, Any]) -> list[str]:
     """That, in a line."""
     sentence = result["error_unknown"]
-    return [wrapped(f"{sentence[:1].upper()}{sentence[1:]}; `lqf evaluate` measures it.")] if sentence else []
+    return [wrapped(f"{capitalized(sentence)}; `lqf evaluate` measures it.")] if sentence else []
 
 
 def about_members(members: list[dict[str, Any]]) -> list[str]:

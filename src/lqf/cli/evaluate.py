@@ -12,7 +12,7 @@ from lqf.cli.models import load_model
 from lqf.reports import figures
 from lqf.settings import Setup
 from lqf.utils.progress import Progress
-from lqf.utils.text import columns, counted, duration, percent, shortened, wrapped
+from lqf.utils.text import capitalized, columns, counted, duration, percent, shortened, wrapped
 
 SUMMARY = "error, F1, AUC and calibration of a fitted model on labelled images"
 MOST_ROWS = 20
@@ -95,7 +95,7 @@ def _predicted(result: dict[str, Any]) -> list[str]:
         return [f"The fit expected {percent(result['expected_error'])}."]
     if result["loo_error"] is None:
         unknown = result.get("error_unknown")
-        return [wrapped(f"{unknown.capitalize()}.")] if unknown else []
+        return [wrapped(f"{capitalized(unknown)}.")] if unknown else []
     return [f"Leave-one-out predicted {percent(result['loo_error'])} ({result['loo_level']})."]
 
 

@@ -45,8 +45,7 @@ def model(result: dict[str, Any]) -> str:
 
 def name(result: dict[str, Any]) -> str:
     """The model, as the beginning of a sentence."""
-    said = phrase(last_kept(result["rungs"]))
-    return f"{said[0].upper()}{said[1:]}"
+    return text.capitalized(phrase(last_kept(result["rungs"])))
 
 
 def whole_network(result: dict[str, Any]) -> str:

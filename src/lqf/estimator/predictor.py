@@ -18,7 +18,7 @@ from lqf.estimator.fit import report_skipped
 from lqf.estimator.parameters import Parameters
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
-from lqf.fitting import Context, Model, Stack
+from lqf.fitting import Context, Model
 from lqf.fitting.finite import about_convergence, check_outputs
 from lqf.fitting.fitted_model import check_not_a_sum
 from lqf.linear.batch import usual_rows
@@ -73,9 +73,8 @@ class Predictor(Shown, Parameters):
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """(p,) names of the columns of `transform`."""
-        model = self._model()
-        main = model.main if isinstance(model, Stack) else model
-        return np.array([f"{type(self).__name__.lower()}{k}" for k in range(main.head.shape[1] - 1)], dtype=object)
+        features = self._model().main.head.shape[1] - 1
+        return np.array([f"{type(self).__name__.lower()}{k}" for k in range(features)], dtype=object)
 
     def scores(self, images: Images, *, progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Predicted index (N,), score and probability of every class (N, n_classes), of opened images in one pass."""

@@ -9,7 +9,6 @@ from torch import Tensor
 from lqf.data import Images, with_views
 from lqf.estimator.predictor import Predictor
 from lqf.evaluation.calibration import probabilities
-from lqf.fitting import Stack
 from lqf.fitting.reopen import reopen
 from lqf.fitting.training_data import open_training
 from lqf.runtime.device import computing
@@ -87,7 +86,7 @@ class Suggesting(Predictor):
         Where a head is all that was fitted, both come from one pass over the pool.
         """
         fitted = self._reading(self._model(), train)
-        member = fitted.answering if isinstance(fitted, Stack) else fitted
+        member = fitted.answering
         images = with_views(open_training(fitted, train, None, progress), member.trained_on)
         problem = reopen(member, images, self._context(member, progress))
         asked = problem.encode(with_views(pool, member.preprocess))

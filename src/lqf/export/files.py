@@ -28,7 +28,7 @@ from lqf.data import Images
 from lqf.data.decode import to_image
 from lqf.errors import LQFError, MissingDependency
 from lqf.evaluation.calibration import probabilities
-from lqf.export.module import ExportedModel, as_module, members_of
+from lqf.export.module import ExportedModel, as_module
 from lqf.fitting import Model
 from lqf.linear.batch import usual_rows
 from lqf.settings import NORMALIZED
@@ -116,7 +116,7 @@ def sample_inputs(model: Model) -> list[Any]:
     if model.setup.tensors == NORMALIZED:
         shape = model.train.shape or ()
         return [torch.from_numpy(draw.standard_normal(shape)).to(torch.float32) for _ in range(5)]
-    side = max(m.preprocess.stored for m in members_of(model))
+    side = max(m.preprocess.stored for m in model.members)
     sizes = [(side, side), (side + 3, 2 * side), (2 * side + 1, side + 7), (side // 2 + 1, side), (side, side)]
     return [_picture(draw, *size) for size in sizes]
 

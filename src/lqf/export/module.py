@@ -19,7 +19,7 @@ from lqf.data.resample import resample_together
 from lqf.evaluation.calibration import probabilities
 from lqf.export.resize import square
 from lqf.fast.two_streams import TwoStreams
-from lqf.fitting import FittedModel, Model, Stack
+from lqf.fitting import FittedModel, Model
 from lqf.linear.linearize import linearized_body
 from lqf.linear.model import with_one
 from lqf.settings import NORMALIZED
@@ -41,14 +41,13 @@ class ExportedModel(nn.Module):
 
     def __init__(self, model: Model, device: torch.device | str = "cpu"):
         super().__init__()
-        members = members_of(model)
-        self.weights = model.weights if isinstance(model, Stack) else (1.0,)
+        self.weights = model.weights
         self.classes, self.beta, self.tensors = model.classes, model.beta, model.setup.tensors == NORMALIZED
-        self.dtype, self.shape = members[0].settings.torch_dtype, members[0].train.shape or ()
-        self.side = max(m.preprocess.stored for m in members)
+        self.dtype, self.shape = model.members[0].settings.torch_dtype, model.members[0].train.shape or ()
+        self.side = max(m.preprocess.stored for m in model.members)
         shape = self.shape if self.tensors else None
-        self.members = nn.ModuleList([_Member(m, torch.device(device), shape) for m in members])
-        self.drawn: tuple[Drawn, ...] = tuple(dict.fromkeys(d for m in members for d in _drawn(m.preprocess)))
+        self.members = nn.ModuleList([_Member(m, torch.device(device), shape) for m in model.members])
+        self.drawn: tuple[Drawn, ...] = tuple(dict.fromkeys(d for m in model.members for d in _drawn(m.preprocess)))
 
     def forward(self, pictures: Tensor, windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Probabilities and outputs.
@@ -163,11 +162,6 @@ def _drawn(preprocess: Preprocess) -> list[Drawn]:
 
 def _place(preprocess: Preprocess, view: int) -> Drawn:
     return preprocess.stored, preprocess.drawn_area, preprocess.drawn_ratio, view
-
-
-def members_of(model: Model) -> tuple[FittedModel, ...]:
-    """The models whose outputs are added up."""
-    return model.members if isinstance(model, Stack) else (model,)
 
 
 def as_module(model: Model, device: torch.device | str = "cpu") -> ExportedModel:

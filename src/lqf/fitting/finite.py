@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lqf.errors import LQFError
-from lqf.fitting.stack import Model, Stack
+from lqf.fitting.stack import Model
 
 
 def about_convergence(model: Model) -> list[str]:
     """What is to be said at every prediction of a model that was kept without having converged."""
-    reports = [m.report for m in model.members] if isinstance(model, Stack) else [model.report]
+    reports = [m.report for m in model.members]
     return [
         f"this model did not reach its optimum: {report.solver} {report.certificate}; its predictions are not those of "
         "the problem's solution"

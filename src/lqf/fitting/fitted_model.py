@@ -154,6 +154,26 @@ class FittedModel(Shown):
         return f"{self.what}; {self.report.headline}"
 
     @property
+    def members(self) -> tuple[FittedModel]:
+        """Itself: what a stack has several of."""
+        return (self,)
+
+    @property
+    def weights(self) -> tuple[float]:
+        """Of its one member."""
+        return (1.0,)
+
+    @property
+    def main(self) -> FittedModel:
+        """Itself, as a stack's largest member."""
+        return self
+
+    @property
+    def answering(self) -> FittedModel:
+        """Itself, as the member of a stack that answers questions about training samples."""
+        return self
+
+    @property
     def head_alone(self) -> bool:
         """Whether only the last layer was solved for."""
         return len(self.delta) == 0
@@ -162,10 +182,6 @@ class FittedModel(Shown):
     def solved(self) -> bool:
         """Whether it is the optimum of a training problem, so that questions about training samples have answers."""
         return self.report.solver != FINETUNING
-
-    def check_not_a_sum(self) -> None:
-        """Refuse questions about training samples that a sum of models cannot answer."""
-        check_not_a_sum(self.report)
 
     @property
     def trained_on(self) -> Preprocess:

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
 from lqf.curvature.stored import to_tensors
@@ -88,7 +88,7 @@ class StoredKnowledge:
         try:
             content = read_regular(self.path)
             if hashlib.sha256(content).hexdigest() == self.sha256:
-                return {name: t.clone() for name, t in load_file(self.path).items()}
+                return {name: t.clone() for name, t in load(content).items()}
             why = "is not what was saved with the model"
         except (OSError, SafetensorError) as error:
             why = f"cannot be read ({getattr(error, 'strerror', None) or error})"

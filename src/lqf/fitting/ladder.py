@@ -29,7 +29,7 @@ from lqf.fitting.rungs.linear import LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
 from lqf.fitting.rungs.pace import WORK, Pace
 from lqf.fitting.rungs.plan import Plan, make_plan
-from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow, Rung
+from lqf.fitting.rungs.rung import Attempt, EarlierAttempt, Ground, NotNow, Rung
 from lqf.fitting.rungs.stack import STACK
 from lqf.fitting.rungs.tried import Tried, said
 from lqf.fitting.stack import Model, Stack
@@ -174,7 +174,7 @@ class _Climb:
             return
         ahead = {r.name for r in self.plan.rungs if r.name not in earlier.tried}
         if rung.effort == "quick" or ahead & STANDING_ON_LQF:
-            attempt = rung.again(self.ground, Known(tried.outputs, tried.about))
+            attempt = rung.again(self.ground, EarlierAttempt(tried.outputs, tried.about))
             self.ground = self.ground.with_attempt(attempt)
         if not tried.kept:
             return
@@ -247,14 +247,14 @@ class _Climb:
                 rung.name,
                 predicted,
                 seconds,
-                attempt.outputs,
-                error,
-                loss,
-                gain,
-                gains,
-                "" if gains else "gains nothing",
-                attempt.about,
-                attempt.alternatives,
+                outputs=attempt.outputs,
+                error=error,
+                loss=loss,
+                gain=gain,
+                kept=gains,
+                why="" if gains else "gains nothing",
+                about=attempt.about,
+                alternatives=attempt.alternatives,
             )
         )
         self.context.progress.note(said(self.tried[-1], self.context))

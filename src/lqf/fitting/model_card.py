@@ -18,7 +18,7 @@ import torch
 from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.report import FitReport
 from lqf.fitting.stack import Model, Stack
-from lqf.utils.text import clean, counted, duration, number, percent
+from lqf.utils.text import capitalized, clean, counted, duration, number, percent
 
 CLASSES = 100
 """So many have a line of their own."""
@@ -40,7 +40,8 @@ def model_card(model: Model, version: str) -> str:
     parts = [
         _front(model),
         f"# Image classifier: {_classes(model.classes)}",
-        f"{_sentence(model.what)}, fitted by [lqf](https://pypi.org/project/lqf-torch/), Linear Quadratic Fine-Tuning.",
+        f"{capitalized(model.what)}, fitted by [lqf](https://pypi.org/project/lqf-torch/), Linear Quadratic "
+        "Fine-Tuning.",
         "## How good",
         _errors(report),
         "## Data",
@@ -94,7 +95,7 @@ def _errors(report: FitReport) -> str:
     if report.balanced_error is not None:
         lines.append(f"- Mean of the classes' errors: {percent(report.balanced_error)}.")
     if report.error_unknown:
-        return f"{report.error_unknown.capitalize()}; measure it with `lqf evaluate` on labelled images."
+        return f"{capitalized(report.error_unknown)}; measure it with `lqf evaluate` on labelled images."
     if not lines:
         return "The error on new images is not known; measure it with `lqf evaluate` on labelled images."
     return "\n".join([*lines, "- No test set was used."])
@@ -228,7 +229,3 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 def _plain(text: str) -> str:
     """Neither HTML nor Markdown, on one line."""
     return html.escape(html.unescape(clean(text)), quote=False).replace("|", "\\|").replace("`", "'")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}" if text else text

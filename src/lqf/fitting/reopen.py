@@ -12,7 +12,7 @@ from lqf.data import Images
 from lqf.errors import LQFError
 from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
-from lqf.fitting.fitted_model import FittedModel
+from lqf.fitting.fitted_model import FittedModel, check_not_a_sum
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.knowledge import Tensors, factorised, fits, remembered
 from lqf.fitting.point import Kind, Point, no_point
@@ -34,7 +34,7 @@ def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProb
         images: its training images (`lqf.fitting.training_data.open_training`).
         context: device, progress and rows per batch; all other settings are the model's own.
     """
-    model.check_not_a_sum()
+    check_not_a_sum(model.report)
     settings = replace(model.settings, linearize=model.stage, batch_size=context.settings.batch_size)
     if settings.augment != "none":
         raise LQFError(

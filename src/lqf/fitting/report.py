@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from lqf.linear.ridge import Ridge
@@ -144,13 +144,17 @@ class FitReport:
         """Why nothing is known of the error on unseen images, where a change of the training set is the reason."""
         if not self.changes or self.error is not None or self.loo_error is not None or self.not_the_fit:
             return ""
-        last = "added" if self.changes[-1]["what"] == "added" else "forgotten"
+        last = {"forgot": "forgotten"}.get(self.changes[-1]["what"], self.changes[-1]["what"])
         return f"error on unseen images not known since images were {last}: it is not made again by {self.solver}"
 
     def without_errors(self) -> FitReport:
         """The same of a model for which the fit's errors on unseen images do not hold."""
         unknown: dict[str, Any] = dict.fromkeys(UNSEEN)
         return replace(self, **unknown)
+
+    def without_climb(self) -> FitReport:
+        """The same of a model that no climb has ended at: neither its rungs nor its errors are known."""
+        return replace(self.without_errors(), effort=None, rungs=(), next_rung=None)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -197,30 +201,12 @@ UNSEEN = (
 """What a fit knows of its error on unseen images."""
 CHANGES = ("constraints", "privacy")
 """What a model was changed by; a fit has none of it, and does not speak of it."""
-LATER = frozenset(
-    {
-        "output_gap",
-        "effort",
-        "rungs",
-        "error",
-        "error_standard_error",
-        "error_note",
-        "next_rung",
-        "images_given",
-        "predict_views",
-        "class_weights",
-        "weighted",
-        "choose_by",
-        "balanced_error",
-        "balanced_standard_error",
-        "loo_balanced_error",
-        "loo_balanced_standard_error",
-        "constraints",
-        "privacy",
-        "changes",
-    }
+FIRST = ("stages", "seconds")
+"""Values with a default that every saved report has."""
+LATER = frozenset(f.name for f in fields(FitReport) if (f.default, f.default_factory) != (MISSING, MISSING)).difference(
+    FIRST
 )
-"""Values that came with version 0.2."""
+"""Values that reports of earlier versions lack."""
 
 
 def out_of_sample(loo: LeaveOneOut | None) -> dict[str, Any]:

@@ -26,8 +26,8 @@ from lqf.fitting.training_set import TrainingSet
 from lqf.utils import naming
 from lqf.utils.text import byte_count
 
-MOST_ROWS = {False: 5000, True: 16000}
-"""Rows up to which `auto` tries bilinear pooling, on a CPU and on a GPU: its head is factorised over the rows."""
+MOST_ROWS = {"cpu": 5000, "cuda": 16000}
+"""Rows up to which `auto` tries bilinear pooling: its head is factorised over the rows."""
 MAPS = 8
 """The last feature maps of all rows are kept between poolings where they take so small a part of the free memory."""
 NEAR = 0.01
@@ -113,7 +113,7 @@ def _wanted(encoder: Encoder, asked: str) -> Candidates:
         len(encoder.inputs),
         context.dtype.itemsize,
         min(context.world.all_gather(context.free_bytes())) // 2,
-        context.device.type == "cuda",
+        context.device.type,
         together=settings.climbs and not settings.linearize_reduction,
     )
     if isinstance(pool, Tokens):
@@ -142,7 +142,7 @@ def candidates(
     rows: int,
     item: int,
     memory: int,
-    cuda: bool,
+    device: str,
     together: bool = False,
 ) -> Candidates:
     """What `--pooling` means for a backbone and so much data.
@@ -155,7 +155,7 @@ def candidates(
         rows: n.
         item: bytes per number.
         memory: free bytes.
-        cuda: whether on a GPU.
+        device: "cpu" or "cuda".
         together: whether "auto" tries both poolings together, too.
     """
     if pool is None:
@@ -177,7 +177,7 @@ def candidates(
     if asked in ASKED or pool.positions == 1:
         return Candidates(pool, (asked,) if asked in ASKED else means, k)
     need = 3 * rows * (k * (k + 1) // 2) * item + 6 * 8 * rows * rows
-    if min(rows, k * (k + 1) // 2) > MOST_ROWS[cuda]:
+    if min(rows, k * (k + 1) // 2) > MOST_ROWS[device]:
         return Candidates(
             pool,
             means,
@@ -195,7 +195,7 @@ def try_poolings(wanted: Candidates, encoder: Encoder) -> list[HeadFit]:
     if pool is None:
         return [HeadFit.of(encoder, OWN, encoder.features())]
     room = context.free_bytes() // MAPS
-    kernels = "both" in wanted.names and len(encoder.inputs) <= MOST_ROWS[context.device.type == "cuda"]
+    kernels = "both" in wanted.names and len(encoder.inputs) <= MOST_ROWS[context.device.type]
     if isinstance(pool, Tokens):
         return try_token_poolings(
             encoder,

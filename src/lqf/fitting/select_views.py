@@ -39,8 +39,8 @@ def select_views(head: HeadFit, fixed: str | None = None) -> HeadFit:
     asked = context.settings.views == "auto" and context.settings.augment == "none"
     if not (asked and data.preprocess.views == "none" and has_pixels(data.images)) or fixed == "none":
         return head
-    memory, cuda = min(context.world.all_gather(context.free_bytes())) // 2, context.device.type == "cuda"
-    against = reason_against(2 * len(data), head.features.shape[1], context.dtype.itemsize, memory, cuda)
+    memory, device = min(context.world.all_gather(context.free_bytes())) // 2, context.device.type
+    against = reason_against(2 * len(data), head.features.shape[1], context.dtype.itemsize, memory, device)
     if not against and len(data) > MOST_IMAGES:
         against = f"are not tried for {len(data):,} images"
     if against and fixed is None:
@@ -74,7 +74,7 @@ def worth_it(plain: Trial, mirrored: Trial) -> bool:
     return mirrored.loss <= (1 - GAIN) * plain.loss
 
 
-def reason_against(rows: int, features: int, item: int, memory: int, cuda: bool) -> str:
+def reason_against(rows: int, features: int, item: int, memory: int, device: str) -> str:
     """Why a head on more views is not even tried, as the end of a sentence; empty where it is.
 
     Args:
@@ -82,11 +82,11 @@ def reason_against(rows: int, features: int, item: int, memory: int, cuda: bool)
         features: p.
         item: bytes per number.
         memory: free bytes.
-        cuda: whether on a GPU.
+        device: "cpu" or "cuda".
     """
     side = min(rows, features)
     need = 3 * rows * features * item + 6 * 8 * side * side
-    if side > MOST_ROWS[cuda]:
+    if side > MOST_ROWS[device]:
         return f"are not tried for {rows:,} rows"
     if need > memory:
         return f"are not tried: their head needs {byte_count(need)} of memory"

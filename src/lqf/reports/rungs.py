@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lqf.fitting import Model, Stack
+from lqf.fitting import Model
 from lqf.fitting.report import last_kept
 from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.fitting.rungs.heads import CROPS, HEAD, MIRRORED
@@ -118,7 +118,7 @@ def next_up(rung: Rung | None) -> str:
 
 def unknowns(model: Model) -> int:
     """Weights that were solved for, in all members of a stack."""
-    return sum(m.report.unknowns for m in (model.members if isinstance(model, Stack) else (model,)))
+    return sum(m.report.unknowns for m in model.members)
 
 
 def _joined(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from lqf.data import Samples, load_samples
 from lqf.data.sources import FileSource
 from lqf.errors import LQFError
 from lqf.estimator import LQFClassifier
-from lqf.fitting import Model, Stack
+from lqf.fitting import Model
 from lqf.serve.corrections import Correction
 from lqf.serve.session import Session
 from lqf.utils.progress import Progress
@@ -33,8 +33,7 @@ def changed_exactly(
         progress: where to report.
     """
     fitted = session.model.fitted_
-    members = fitted.members if isinstance(fitted, Stack) else (fitted,)
-    if not all(member.solved for member in members):
+    if not all(member.solved for member in fitted.members):
         return None
     changed, excluded = session.model._like(fitted), [i for i, c in corrected.items() if c.label is None]
     labels = {samples.ids[i]: c.label for i, c in corrected.items() if c.label is not None}

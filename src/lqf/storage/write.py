@@ -50,8 +50,7 @@ def check_target(path: Path, overwrite: bool) -> None:
 
 def kept_bytes(model: Model) -> int:
     """Size of what is kept for questions, of all members of a stack."""
-    members = model.members if isinstance(model, Stack) else (model,)
-    return sum(m.known.bytes for m in members if m.known is not None and not isinstance(m.known, NotKept))
+    return sum(m.known.bytes for m in model.members if m.known is not None and not isinstance(m.known, NotKept))
 
 
 def _write(model: Model, folder: Path) -> None:

@@ -7,13 +7,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Level = Literal["exact", "solved", "estimated"]
+
+
+def least_exact(levels: Iterable[Level]) -> Level:
+    """The level of what several answers were made into."""
+    return max(levels, key=get_args(Level).index)
 
 
 @dataclass(frozen=True, repr=False)

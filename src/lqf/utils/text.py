@@ -74,6 +74,11 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun if n == 1 else plural}"
 
 
+def capitalized(text: str) -> str:
+    """With a capital at the beginning; the rest stays as it is."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def percent(share: float | None, digits: int = 1, unit: str = "%") -> str:
     """0.1234 as `12.3%`; a dash where there is none."""
     return "–" if share is None else f"{100 * share:.{digits}f}{unit}"

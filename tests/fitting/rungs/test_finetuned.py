@@ -21,7 +21,7 @@ from lqf.fitting.fitted_model import FINETUNING
 from lqf.fitting.rungs.finetuned import FINETUNED, LOWER, LOWER_RATE, FineTunedRung, _in_one_view
 from lqf.fitting.rungs.heads import HEAD, HeadRung
 from lqf.fitting.rungs.pace import WORK, Pace
-from lqf.fitting.rungs.rung import Ground, Known, NotNow
+from lqf.fitting.rungs.rung import EarlierAttempt, Ground, NotNow
 from lqf.runtime.deadline import OutOfTime
 from lqf.runtime.distributed import World
 
@@ -119,7 +119,7 @@ def test_the_finished_model_is_the_network_of_all_samples() -> None:
 def test_outputs_that_an_earlier_climb_has_found_are_taken_as_they_are() -> None:
     there = ground()
     first = FineTunedRung().attempt(there)
-    again = FineTunedRung().again(there, Known(first.outputs + 1, {"shown": "flip"}))
+    again = FineTunedRung().again(there, EarlierAttempt(first.outputs + 1, {"shown": "flip"}))
     assert torch.equal(again.outputs, first.outputs + 1)
     model = again.finish()
     assert isinstance(model, FittedModel)
@@ -174,7 +174,7 @@ def test_the_mean_with_the_networks_without_a_fold() -> None:
 def test_what_an_earlier_climb_has_judged_is_not_trained_again_for_a_mean() -> None:
     there = ground()
     first = FineTunedRung().attempt(there)
-    model = FineTunedRung(averaged=True).again(there, Known(first.outputs, first.about)).finish()
+    model = FineTunedRung(averaged=True).again(there, EarlierAttempt(first.outputs, first.about)).finish()
     assert torch.equal(model.head, first.finish().head)  # type: ignore[union-attr]
 
 

@@ -255,7 +255,7 @@ def constrain(
 
 def _opened(model: Model, rows: Sequence[Rows], train: Images, context: Context) -> _Solving:
     images = list({id(r.images): r.images for r in rows}.values())
-    parts = list(zip(model.members, model.weights, strict=True)) if isinstance(model, Stack) else [(model, 1.0)]
+    parts = list(zip(model.members, model.weights, strict=True))
     members = [
         Member.of(m, reopen(m, with_views(train, m.trained_on), context), images, w) for m, w in parts if m.solved and w
     ]

@@ -293,17 +293,14 @@ def _released(
     mu = proof["strong_convexity"]
     ratio = 1.0 if alone else report.ridge.body / report.ridge.head
     new = replace(
-        report.without_errors(),
-        next_rung=None,
+        report.without_climb(),
         images_given=None,
-        effort=None,
         output_gap=None,
         relative_residual=None,
         class_weights=None,
         plan=of,
         point=None if alone else report.point,
         choices=(),
-        rungs=(),
         history=(),
         skipped=(),
         stages={},

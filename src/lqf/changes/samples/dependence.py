@@ -20,8 +20,8 @@ STACK_WEIGHTS = "weights in the stack"
 
 def depends_on(model: Model, before: Model) -> tuple[str, ...]:
     """By the settings of the fit; ``before``: the model as it was."""
-    settings, members = model.settings, model.members if isinstance(model, Stack) else (model,)
-    found = dict.fromkeys(name for member in members for name in _of_one(member))
+    settings = model.settings
+    found = dict.fromkeys(name for member in model.members for name in _of_one(member))
     if model.report.class_weights is not None and settings.class_weight == "balanced":
         found[CLASS_WEIGHTS] = None
     if model.loo is None:

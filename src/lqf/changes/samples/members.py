@@ -77,12 +77,11 @@ def check_trained(model: Model, retrain: bool) -> None:
     why = "a sum of models is the optimum of no training set" if is_sum else model.report.not_the_fit
     if why:
         raise LQFError(f"{why}; change the model that it was made from")
-    members = model.members if isinstance(model, Stack) else (model,)
-    trained = [m for m in members if not m.solved]
+    trained = [m for m in model.members if not m.solved]
     again = naming.given("retrain")
     if retrain and not trained:
         raise LQFError(f"{again} trains fine-tuned networks again, and this model has none; leave it out")
-    if not retrain and len(trained) == len(members):
+    if not retrain and len(trained) == len(model.members):
         raise LQFError(
             f"the model is a fine-tuned network, which no change can be solved for; give {again} to train it again, or "
             "fit again"

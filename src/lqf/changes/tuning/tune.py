@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ from lqf.fitting.out_of_sample import UNMEASURED
 from lqf.fitting.reopen import reopen
 from lqf.settings import view_count
 from lqf.utils import naming
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Level, least_exact
 from lqf.utils.text import counted
 
 SOLVED_STEPS, SOLVED_FLAT = 6, 5e-3
@@ -118,9 +118,8 @@ class StrengthSearch:
     @classmethod
     def of(cls, model: Model, images: Images, context: Context, validation: Images | None = None) -> StrengthSearch:
         """Open the model's problem over its training images (`open_training`)."""
-        members, weights = (model.members, model.weights) if isinstance(model, Stack) else ((model,), (1.0,))
         opened = {}
-        for k, (m, w) in enumerate(zip(members, weights, strict=True)):
+        for k, (m, w) in enumerate(zip(model.members, model.weights, strict=True)):
             if m.solved:
                 problem = reopen(m, with_views(images, m.trained_on), context)
                 own = None if validation is None else with_views(validation, m.preprocess)
@@ -192,8 +191,6 @@ class StrengthSearch:
     @property
     def main(self) -> Opened:
         """The largest member with strengths."""
-        if not isinstance(self.model, Stack):
-            return self.opened[0]
         return self.opened[self.model.members.index(self.model.answering)]
 
     @property
@@ -225,7 +222,7 @@ class StrengthSearch:
     def level(self) -> tuple[Level, str]:
         """That of the least exact member; all their notes."""
         found = [one.level for one in self.opened.values()]
-        return max((l for l, _ in found), key=get_args(Level).index), "; ".join(dict.fromkeys(n for _, n in found if n))
+        return least_exact(level for level, _ in found), "; ".join(dict.fromkeys(n for _, n in found if n))
 
     @cached_property
     def judge(self) -> StrengthJudge:
@@ -254,8 +251,6 @@ class StrengthSearch:
     def _rest(self, n: int, c: int) -> Tensor:
         """(n, C) outputs of the members that stay as they are."""
         out = torch.zeros(n, c, dtype=torch.float64)
-        if not isinstance(self.model, Stack):
-            return out
         device, rows = self.context.device, self.main.problem.quadratic.inputs.batch_size
         for k, (m, w) in enumerate(zip(self.model.members, self.model.weights, strict=True)):
             if k in self.opened:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import get_args
 
 import torch
 
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Stack
 from lqf.fitting.report import out_of_sample
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import least_exact
 
 
 def tuned_stack(stack: Stack, new: Mapping[int, FittedModel], main: FittedModel) -> Stack:
@@ -35,6 +34,6 @@ def _left_out(stack: Stack) -> LeaveOneOut | None:
     if len(found) < len(stack.members):
         return None
     outputs = torch.stack([w * loo.outputs.double() for w, loo in zip(stack.weights, found, strict=True)]).sum(0)
-    level = max((loo.level for loo in found), key=get_args(Level).index)
+    level = least_exact(loo.level for loo in found)
     notes = dict.fromkeys(["the members' added up", *(loo.note for loo in found if loo.note)])
     return replace(found[0], value=outputs, level=level, note="; ".join(notes))

@@ -24,7 +24,7 @@ from lqf.fitting.fitted_model import FittedModel
 from lqf.fitting.folds import JUDGED, folds_needed
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.rungs.heads import HEAD, MANY_VIEWS
-from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow
+from lqf.fitting.rungs.rung import Attempt, EarlierAttempt, Ground, NotNow
 from lqf.fitting.select_shown import Shown, select_shown
 from lqf.fitting.training_set import TrainingSet
 from lqf.settings import Settings
@@ -74,7 +74,7 @@ class FineTunedRung:
         shown = select_shown(rows, views, ground.context.settings, ground.losses, ground.data.judging)
         return self._judged(ground, shown, networks)
 
-    def again(self, ground: Ground, tried: Known) -> Attempt:
+    def again(self, ground: Ground, tried: EarlierAttempt) -> Attempt:
         return self._judged(ground, Shown(tried.about["shown"], tried.outputs), [])
 
     def _judged(self, ground: Ground, shown: Shown, networks: list[Tuned]) -> Attempt:

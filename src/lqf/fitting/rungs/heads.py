@@ -13,7 +13,7 @@ from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import without_folds
 from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.rungs.pace import Pace, head_algebra
-from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow, repeated
+from lqf.fitting.rungs.rung import Attempt, EarlierAttempt, Ground, NotNow, repeated
 from lqf.fitting.select_pooling import best_head, candidate_heads
 from lqf.fitting.select_shown import select_shown
 from lqf.fitting.select_views import in_views, reason_against
@@ -50,7 +50,7 @@ class HeadRung:
         others = {f"{HEAD}, {h.pooling}": without_folds(h).outputs for h in tried if h.pooling != kept.pooling}
         return head_attempt(self.name, kept, ground, others)
 
-    def again(self, ground: Ground, tried: Known) -> Attempt:
+    def again(self, ground: Ground, tried: EarlierAttempt) -> Attempt:
         return repeated(replace(self, fixed=tried.about["pooling"]), ground, tried)
 
     def _best(self, tried: Sequence[HeadFit], ground: Ground) -> HeadFit:
@@ -81,13 +81,13 @@ class ViewsRung:
         head = self._before(ground)
         data, context = head.data, ground.context
         memory = min(context.world.all_gather(context.free_bytes())) // 2
-        rows, cuda = len(data) * view_count(self.views), context.device.type == "cuda"
-        against = reason_against(rows, head.features.shape[1], context.dtype.itemsize, memory, cuda)
+        rows, device = len(data) * view_count(self.views), context.device.type
+        against = reason_against(rows, head.features.shape[1], context.dtype.itemsize, memory, device)
         if against:
             raise NotNow(against)
         return replace(head_attempt(self.name, in_views(head, self.views), ground), doubt=DOUBT)
 
-    def again(self, ground: Ground, tried: Known) -> Attempt:
+    def again(self, ground: Ground, tried: EarlierAttempt) -> Attempt:
         return repeated(self, ground, tried)
 
     def _before(self, ground: Ground) -> HeadFit:

@@ -30,7 +30,7 @@ from lqf.fitting.pose import given_strengths, outlined, planned_by_size
 from lqf.fitting.refits import Refits, Refitted
 from lqf.fitting.rungs.heads import CROPS, HEAD, MANY_VIEWS, MIRRORED, why_not
 from lqf.fitting.rungs.pace import head_algebra
-from lqf.fitting.rungs.rung import Attempt, Ground, Known, Linear, NotNow, repeated
+from lqf.fitting.rungs.rung import Attempt, EarlierAttempt, Ground, Linear, NotNow, repeated
 from lqf.fitting.select_shown import Shown, select_shown
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.fitting.without_fold import nested_choice
@@ -103,7 +103,7 @@ class LinearRung:
                     raise
         return _On(self, bases[-1], ground).attempt()
 
-    def again(self, ground: Ground, tried: Known) -> Attempt:
+    def again(self, ground: Ground, tried: EarlierAttempt) -> Attempt:
         return repeated(self, ground, tried)
 
     def _bases(self, ground: Ground) -> list[Attempt]:

@@ -21,7 +21,7 @@ from lqf.fitting.pose import outlined
 from lqf.fitting.refits import Refits
 from lqf.fitting.relinearize import stepped_encoder
 from lqf.fitting.rungs.linear import LQF, LQF_CROPS
-from lqf.fitting.rungs.rung import Attempt, Ground, Known, Linear, NotNow, repeated
+from lqf.fitting.rungs.rung import Attempt, EarlierAttempt, Ground, Linear, NotNow, repeated
 from lqf.fitting.select_shown import Shown, select_shown
 from lqf.fitting.strengths import Strengths
 from lqf.fitting.training_problem import Moves, TrainingProblem
@@ -67,7 +67,7 @@ class MovedRung:
         moved = Linear(last, linear.unit, factor=linear.factor)
         return Attempt(self.name, shown.outputs, lambda: _finished(last, shown), about, base.head, linear=moved)
 
-    def again(self, ground: Ground, tried: Known) -> Attempt:
+    def again(self, ground: Ground, tried: EarlierAttempt) -> Attempt:
         return repeated(self, ground, tried)
 
 

@@ -88,7 +88,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class EarlierAttempt:
     """What is left of an attempt in a model of an earlier climb; attributes as of `Attempt`."""
 
     outputs: Tensor
@@ -196,11 +196,11 @@ class Rung(Protocol):
         """Out of sample; `NotNow` where it cannot be."""
         ...
 
-    def again(self, ground: Ground, tried: Known) -> Attempt:
+    def again(self, ground: Ground, tried: EarlierAttempt) -> Attempt:
         """An attempt that an earlier climb has made, with its outputs and with what later rungs stand on."""
         ...
 
 
-def repeated(rung: Rung, ground: Ground, tried: Known) -> Attempt:
+def repeated(rung: Rung, ground: Ground, tried: EarlierAttempt) -> Attempt:
     """By another attempt, of which the outputs are not needed."""
     return replace(rung.attempt(ground), outputs=tried.outputs)

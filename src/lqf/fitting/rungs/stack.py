@@ -17,7 +17,7 @@ from lqf.fitting.rungs.finetuned import FINETUNED, LOWER_RATE
 from lqf.fitting.rungs.heads import CROPS
 from lqf.fitting.rungs.linear import LAST_STAGE, LQF, LQF_CROPS
 from lqf.fitting.rungs.moved import MOVED
-from lqf.fitting.rungs.rung import Attempt, Ground, Known, NotNow, repeated
+from lqf.fitting.rungs.rung import Attempt, EarlierAttempt, Ground, NotNow, repeated
 from lqf.fitting.stack import Stack, answering
 
 STACK = "stack"
@@ -59,7 +59,7 @@ class StackRung:
         }
         return Attempt(self.name, outputs, lambda: _finished(ground, members, c, outputs), about)
 
-    def again(self, ground: Ground, tried: Known) -> Attempt:
+    def again(self, ground: Ground, tried: EarlierAttempt) -> Attempt:
         return repeated(self, ground, tried)
 
 

@@ -74,7 +74,7 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 def sentence(words: str) -> str:
     """With a capital and a full stop."""
-    return f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}" if words else ""
+    return f"{text.capitalized(words)}{'' if words.endswith(('.', '!', '?')) else '.'}" if words else ""
 
 
 def breakable(name: str) -> Any:

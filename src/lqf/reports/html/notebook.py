@@ -16,6 +16,7 @@ from lqf.reports.html.report import case_view, duplicate_rows, suspect_rows
 from lqf.reports.html.words import points
 from lqf.reports.rungs import rung_rows
 from lqf.utils.notebook import view_of
+from lqf.utils.text import capitalized
 
 MOST_CASES, MOST_SUSPECTS, MOST_PAIRS, MOST_ROWS = 8, 12, 6, 20
 """Rows of a view: a notebook keeps the pictures of every cell."""
@@ -33,7 +34,7 @@ def model_view(model: Model, kind: str = "", arguments: str = "") -> str:
     return _view(
         "model",
         kind=kind or type(model).__name__,
-        title=f"{model.what[:1].upper()}{model.what[1:]}",
+        title=capitalized(model.what),
         figures=_figures(model),
         rungs=rung_rows(model.report.rungs),
         arguments=arguments,
