@@ -15,11 +15,12 @@ from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import error_rate
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.text import counted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Curve(Answer):
+class Curve(Tabular, Answer):
     """Test error (3, S) after dropping S shares of the training samples in three orders: `least`, `most`, `random`.
 
     Attributes:
@@ -51,6 +52,12 @@ class Curve(Answer):
     def random(self) -> tuple[float, ...]:
         """After dropping random ones, on average."""
         return tuple(self.value[2].tolist())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every share that was dropped."""
+        names = ("share", "least", "most", "random", "random_deviation")
+        columns = (self.shares, self.least, self.most, self.random, self.random_deviation)
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from lqf.analysis.units import Units
 from lqf.errors import LQFError
 from lqf.linear.targets import class_scores, decide, encode, logits
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.text import counted, listed, shortened
 
 Loss = Literal["cross_entropy", "squared"]
@@ -44,7 +45,7 @@ def _listed(effects: Sequence[Effect], most: int = 3) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Influence(Answer):
+class Influence(Tabular, Answer):
     """Signed effect of leaving out every unit on every output of every query: (U, Q, C) f₋S(x) − f(x).
 
     Attributes:
@@ -123,6 +124,19 @@ class Influence(Answer):
         helpers = [i for i in order[:k] if harm[i] > 0]
         harmers = [i for i in order[::-1][:k] if harm[i] < 0]
         return Top(self._effects_of(helpers, total), self._effects_of(harmers, total))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every query and unit: by how much the score of the predicted class changes without the unit."""
+        change = self.of_class()
+        return [
+            {"query": query, "unit": name, "change": float(change[u, q])}
+            for q, query in enumerate(self.query_ids)
+            for u, name in enumerate(self.units.names)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"level": self.level, "note": self.note, "effects": self.rows()}
 
     def _effects_of(self, units: Sequence[int], change: Tensor) -> tuple[Effect, ...]:
         return tuple(Effect(i, self.units.names[i], float(change[i])) for i in units)

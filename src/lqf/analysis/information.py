@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lqf.analysis.units import Units
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.text import shortened
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Information(Answer):
+class Information(Tabular, Answer):
     """F-SI(S) = mean over validation images x of ‖f(x) − f₋S(x)‖², (U,) of every unit.
 
     Attributes:
@@ -44,3 +46,19 @@ class Information(Answer):
     def samples(self) -> Tensor:
         """(N,) the value of every sample's unit."""
         return self.values[self.units.member]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every unit, the most informative first."""
+        error = self.standard_error
+        return [
+            {
+                "unit": self.units.names[i],
+                "information": float(self.values[i]),
+                "standard_error": None if error is None else float(error[i]),
+            }
+            for i in self.ranking().tolist()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"level": self.level, "note": self.note, "information": self.rows()}

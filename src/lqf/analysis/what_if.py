@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -10,12 +11,13 @@ from lqf.data import Samples
 from lqf.evaluation.calibration import probabilities
 from lqf.linear.targets import decide
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.notebook import Shown
 from lqf.utils.text import counted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class WhatIf(Shown, Answer):
+class WhatIf(Shown, Tabular, Answer):
     """The queries' outputs (Q, C) after a change of the training data.
 
     Attributes:
@@ -55,3 +57,16 @@ class WhatIf(Shown, Answer):
     def changed(self) -> Tensor:
         """(Q,) whether the decision is another one."""
         return decide(self.outputs) != decide(self.before)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every query: its prediction before and after, with the probability of the latter."""
+        before, p = decide(self.before).tolist(), self.probabilities.amax(1).tolist()
+        return [
+            {"id": name, "before": self.classes[k], "predicted": predicted, "probability": own}
+            for name, k, predicted, own in zip(self.query_ids, before, self.predicted, p, strict=True)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        changed = int(self.changed.sum())
+        return {"level": self.level, "note": self.note, "changed": changed, "predictions": self.rows()}

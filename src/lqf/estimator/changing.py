@@ -20,7 +20,7 @@ from lqf.changes.samples.forget import forget
 from lqf.changes.samples.members import After, Now, change_model, check_trained
 from lqf.changes.samples.newcomers import Addition, check_new, everyone, grown, placed
 from lqf.changes.samples.outcome import REFITTED, Changed, Outcome
-from lqf.changes.samples.relabel import relabel
+from lqf.changes.samples.relabel import Relabelling, relabel
 from lqf.changes.samples.traces import erase_beside
 from lqf.changes.samples.verify import difference_to_refit
 from lqf.data import Images, load_samples, open_images, select_images, with_labels
@@ -159,9 +159,7 @@ class Changing(Predictor):
         return certificate
 
     @computing
-    def relabel(
-        self, labels: Mapping[Any, str], *, train: Any = None, progress: Progress | None = None
-    ) -> tuple[Outcome, ...]:
+    def relabel(self, labels: Mapping[Any, str], *, train: Any = None, progress: Progress | None = None) -> Relabelling:
         """The optimum with other labels of some samples, in the model's classes.
 
         Whoever asks for the training images later must give them with the new labels.
@@ -171,10 +169,10 @@ class Changing(Predictor):
             train: the training data with the labels of before, where they have moved or were in memory.
             progress: where to report.
         """
-        model, progress = self._model(), self._shown(progress)
+        began, model, progress = time.perf_counter(), self._model(), self._shown(progress)
         check_trained(model, retrain=False)
         change = Change.of(model.train.ids, model.classes, relabel=labels)
-        new = change.relabelled(torch.from_numpy(model.train.labels)).numpy()
+        new = change.relabelled(torch.tensor(model.train.labels)).numpy()
         images, context = self._all_images(model, train, progress), self._context(model, progress)
         table = replace(model.train, labels=new)
 
@@ -184,7 +182,10 @@ class Changing(Predictor):
         after = change_model(model, relabelled, Now(lambda: images, table, np.arange(len(new))), context)
         self._adopt(after.model)
         self._kept_images = with_labels(images, new) if _in_memory(table) else None
-        return after.outcomes
+        moved = int((new != model.train.labels).sum())
+        relabelling = Relabelling(moved, len(new), after.outcomes, time.perf_counter() - began)
+        progress.note(relabelling.sentence)
+        return relabelling
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

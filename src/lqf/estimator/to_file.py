@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -50,6 +51,13 @@ class PredictedFile:
     resumed: int
     unsure: int
     skipped: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        return f"PredictedFile({self.path}, {counted(self.n, 'image')}, {len(self.skipped)} skipped)"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self) | {"path": str(self.path), "skipped": [list(pair) for pair in self.skipped]}
 
 
 class ToFile(Predictor):

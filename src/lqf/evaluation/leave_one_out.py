@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,6 +94,13 @@ class LeaveOneOut(Answer):
         own = self.outputs.gather(1, self.labels[:, None].to(self.outputs.device))[:, 0]
         others = self.outputs.scatter(1, self.labels[:, None].to(self.outputs.device), -torch.inf)
         return others.amax(1) - own
+
+    def to_dict(self) -> dict[str, Any]:
+        """What holds for all samples, as JSON values; errors are None where nothing is known."""
+        known = int(self.known.sum())
+        names = ("error", "standard_error", "balanced_error", "balanced_standard_error")
+        errors = {name: getattr(self, name) if known else None for name in names}
+        return {"n": len(self.labels), "known": known, **errors, "level": self.level, "note": self.note}
 
     def _known(self) -> tuple[Tensor, Tensor, Tensor]:
         known = self.known

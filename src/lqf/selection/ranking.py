@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lqf.evaluation.paired import Gain, gain
+from lqf.utils.frames import Tabular
 from lqf.utils.text import counted, percent
 
 
@@ -89,7 +90,7 @@ class Failed:
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(Tabular):
     """The backbones that were tried, best first.
 
     Attributes:
@@ -122,6 +123,10 @@ class Selection:
         """By how much the best one's loss is below the next one's; None: there is no other."""
         return self.best.better_than(self.candidates[1]) if len(self.candidates) > 1 else None
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every backbone, the best first."""
+        return [c.to_dict() for c in self.candidates]
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         lead = self.lead
@@ -132,6 +137,6 @@ class Selection:
             "level": "exact",
             "best": self.best.name,
             "lead": None if lead is None else {"mean": lead.mean, "standard_error": lead.standard_error},
-            "backbones": [c.to_dict() for c in self.candidates],
+            "backbones": self.rows(),
             "failed": [{"name": f.name, "reason": f.reason} for f in self.failed],
         }

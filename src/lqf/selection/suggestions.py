@@ -25,6 +25,7 @@ from lqf.fitting import TrainingTable
 from lqf.selection.covariance import Uncertain
 from lqf.selection.greedy import Taken, most_informative
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.text import counted, listed
 
 INFORMATION, UNCERTAINTY, BOTH = "information", "uncertainty", "both"
@@ -32,7 +33,7 @@ WAYS = (INFORMATION, UNCERTAINTY, BOTH)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Suggestions(Answer):
+class Suggestions(Tabular, Answer):
     """Images to label next, the most useful first; its value are their scores (k,).
 
     Attributes:

@@ -20,11 +20,12 @@ from torch import Tensor
 from lqf.analysis import Analysis, Queries
 from lqf.uncertainty.conformal import p_values, voices
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.text import counted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Novelty(Answer):
+class Novelty(Tabular, Answer):
     """p-values (Q,) of images, as their value: small where few training images are so far from the others.
 
     Attributes:
@@ -45,6 +46,11 @@ class Novelty(Answer):
     def p_values(self) -> np.ndarray:
         """(Q,)."""
         return self.value.numpy()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every image."""
+        values = zip(self.ids, self.value.tolist(), self.unexplained.tolist(), strict=True)
+        return [{"id": name, "p_value": p, "unexplained": v} for name, p, v in values]
 
     def to_dict(self) -> dict[str, Any]:
         """What holds for all of them, for JSON."""

@@ -14,6 +14,7 @@ from lqf.data.labels import class_array
 from lqf.errors import LQFError
 from lqf.utils import naming
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.text import counted, listed, percent
 
 WAYS = ("jackknife+", "minmax", "jackknife")
@@ -21,7 +22,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PredictionSets(Answer):
+class PredictionSets(Tabular, Answer):
     """Conformal sets of several images.
 
     Its value are the p-values (Q, n_classes) of all classes, so that sets at any coverage follow (`at`). A set may be
@@ -106,6 +107,11 @@ class PredictionSets(Answer):
     def covered(self, labels: Sequence[int] | Tensor | np.ndarray) -> np.ndarray:
         """(Q,) whether the set holds the class of this number."""
         return self.included[np.arange(len(self)), np.asarray(labels)]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every image: its classes, the most plausible first."""
+        pairs = zip(self.ids, self.sets, strict=True)
+        return [{"id": name, "classes": classes, "size": len(classes)} for name, classes in pairs]
 
     def to_dict(self) -> dict[str, Any]:
         """What holds for all of them, for JSON."""

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from lqf.analysis import Analysis, Queries
 from lqf.utils.exactness import Answer
+from lqf.utils.frames import Tabular
 from lqf.utils.text import counted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Spread(Answer):
+class Spread(Tabular, Answer):
     """Standard deviations (Q, C) of outputs, as their value; an array wherever one is needed.
 
     Attributes:
@@ -38,6 +39,14 @@ class Spread(Answer):
         std = self.value.numpy()
         std = std[:, 0] if std.shape[1] == 1 else std
         return np.array(std, dtype=dtype, copy=True if copy is None else copy)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One for every output of every image; with two classes there is one output, that of the second."""
+        return [
+            {"id": name, "output": k, "std": std}
+            for name, own in zip(self.ids, self.value.tolist(), strict=True)
+            for k, std in enumerate(own)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """What holds for all of them, for JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,19 @@ from lqf.errors import MissingDependency
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+class Tabular(ABC):
+    """A result that is a table as well."""
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """One dict a row, all with the same keys, of plain values."""
+
+    def to_frame(self) -> DataFrame:
+        """The rows as a pandas table."""
+        rows = self.rows()
+        return data_frame(rows, list(rows[0]) if rows else ())
 
 
 def data_frame(rows: Sequence[Any], columns: Sequence[str]) -> DataFrame:

@@ -6,18 +6,52 @@ Images, features and kernel stay what they are; only the targets move.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from lqf.changes.samples.correct import Before
 from lqf.changes.samples.forget import concluded
-from lqf.changes.samples.outcome import Changed
+from lqf.changes.samples.members import about
+from lqf.changes.samples.outcome import Changed, Outcome
 from lqf.changes.samples.remaining import informed
 from lqf.data import Images, with_labels, with_views
 from lqf.fitting import Context, FittedModel, TrainingProblem
 from lqf.fitting.context import Clock
 from lqf.fitting.reopen import reopen
+from lqf.utils.text import counted
+
+
+@dataclass(frozen=True)
+class Relabelling:
+    """What other labels did.
+
+    Attributes:
+        relabelled: samples whose label is another one.
+        n: samples in all.
+        members: what became of the model, or of the members of a stack.
+        seconds: taken.
+    """
+
+    relabelled: int
+    n: int
+    members: tuple[Outcome, ...]
+    seconds: float
+
+    @property
+    def sentence(self) -> str:
+        """One line."""
+        what = f"{counted(self.relabelled, 'image')} of {self.n:,} relabelled"
+        return "; ".join([what, *filter(None, [about(self.members)])])
+
+    def __repr__(self) -> str:
+        return f"Relabelling({self.sentence})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values."""
+        members = [m.to_dict() for m in self.members]
+        return {"relabelled": self.relabelled, "n": self.n, "members": members, "seconds": self.seconds}
 
 
 def relabel(
