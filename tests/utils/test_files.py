@@ -12,7 +12,7 @@ import pytest
 from lqf.errors import LQFError
 from lqf.utils import files, rooms
 from lqf.utils.exchange import exchange
-from lqf.utils.files import atomic_file, atomic_folder, check_folder
+from lqf.utils.files import FolderKind, atomic_file, atomic_folder, check_folder
 from processes import ENVIRONMENT
 
 DIE_AT = """
@@ -111,7 +111,7 @@ def test_a_folder_hidden_by_an_earlier_version_comes_back(tmp_path: Path) -> Non
     other = tmp_path / ".run.old.mine"  # not a name of ours
     other.mkdir()
     with pytest.raises(ValueError, match="exists"):
-        check_folder(tmp_path / "run", False, marker="a", format="f", command="c")
+        check_folder(tmp_path / "run", False, FolderKind("a", "f", "is foreign"))
     assert content(tmp_path / "run") == "old"
     assert listing(tmp_path) == [".run.old.mine", "run"]
 
@@ -171,6 +171,6 @@ def test_a_place_that_takes_no_folder_is_refused_beforehand(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     for path in (Path("/proc/run"), tmp_path / "file" / "run"):
         with pytest.raises(LQFError, match="takes no new folder"):
-            check_folder(path, False, marker="a", format="f", command="c")
-    check_folder(tmp_path / "deep" / "er" / "run", False, marker="a", format="f", command="c")
+            check_folder(path, False, FolderKind("a", "f", "is foreign"))
+    check_folder(tmp_path / "deep" / "er" / "run", False, FolderKind("a", "f", "is foreign"))
     assert listing(tmp_path) == ["file"]

@@ -5,7 +5,7 @@ import pytest
 from lqf.errors import LQFError
 from lqf.settings import Settings, check_shown, view_count
 from lqf.utils import naming
-from lqf.utils.files import check_file, check_folder
+from lqf.utils.files import FolderKind, check_file, check_folder
 from lqf.utils.naming import command_line
 
 
@@ -33,7 +33,7 @@ def test_an_error_ends_the_block():
 SENTENCES = {
     "file": (lambda path: check_file(path, False, (".csv",)), "overwrite=True", "--overwrite"),
     "folder": (
-        lambda path: check_folder(path, False, marker="m", format="f", command="c"),
+        lambda path: check_folder(path, False, FolderKind("m", "f", "is foreign")),
         "overwrite=True",
         "--overwrite",
     ),

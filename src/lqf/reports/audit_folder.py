@@ -13,10 +13,10 @@ from lqf.data.manifests import manifest_text, whole_path, without_manifest
 from lqf.data.readers.audit_table import CLEANED, RELABELLED
 from lqf.errors import LQFError
 from lqf.reports.pictures import Tile, contact_sheet, png, thumbnail
-from lqf.utils.files import check_folder, new_folder, write_table
+from lqf.utils.files import FolderKind, check_folder, new_folder, write_table
 
 FORMAT = "lqf-audit"
-_FOLDER = {"marker": "audit.json", "format": FORMAT, "command": "lqf audit"}
+_KIND = FolderKind("audit.json", FORMAT, "was not written by `lqf audit`")
 _ACROSS, _DOWN = 6, 6
 """Pictures in a row of a sheet, and rows (of classes, too)."""
 _SIDE = 160
@@ -24,7 +24,7 @@ _SIDE = 160
 
 def check(out: Path, overwrite: bool) -> None:
     """Refuse, before any work is done, a folder that is there and may not be replaced."""
-    check_folder(out, overwrite, **_FOLDER)
+    check_folder(out, overwrite, _KIND)
 
 
 def check_apart(out: Path, *sources: object) -> None:
@@ -40,7 +40,7 @@ def write(audit: Audit, out: Path, *, overwrite: bool = False) -> list[str]:
     Where the samples are no files, there are no manifests, and audit.json says so under "no_manifests".
     """
     check(out, overwrite)
-    with new_folder(out, overwrite, **_FOLDER) as folder:
+    with new_folder(out, overwrite, _KIND) as folder:
         content = {"format": FORMAT, **audit.to_dict(), "no_manifests": without_manifest(audit.samples)}
         (folder / "audit.json").write_text(json.dumps(content, indent=1, allow_nan=False), encoding="utf-8")
         for name, (table, columns) in tables(audit).items():

@@ -10,17 +10,14 @@ from safetensors.torch import save_file
 import lqf
 from lqf.backbones.average_pool import reduction_of
 from lqf.backbones.state import is_moved, state_of
-from lqf.errors import LQFError
 from lqf.fitting import FittedModel, Model, Stack
 from lqf.fitting.knowledge import NotKept
 from lqf.fitting.model_card import model_card
 from lqf.storage.checks import digest, sha256
 from lqf.storage.layout import BACKBONE, CARD, DESCRIPTION, FORMAT, QUESTIONS, RUNGS, SAMPLES, STACKED, VERSION, WEIGHTS
 from lqf.storage.samples import write_samples
-from lqf.utils import naming
-from lqf.utils.files import atomic_folder, has_format
+from lqf.utils.files import FolderKind, atomic_folder, check_folder
 from lqf.utils.json_values import dump_json, json_values
-from lqf.utils.rooms import check_place, recover
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
@@ -34,18 +31,7 @@ def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
 
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something, before any work is done."""
-    recover(path)
-    if not path.exists():
-        check_place(path)
-        return
-    if not overwrite:
-        raise LQFError(
-            f"`{path}` exists; choose another output folder, or give {naming.given('overwrite')} to replace it"
-        )
-    if not has_format(path / DESCRIPTION, FORMAT) and not (path.is_dir() and not any(path.iterdir())):
-        raise LQFError(
-            f"`{path}` exists and is not a fitted model; it is not replaced even with {naming.given('overwrite')}"
-        )
+    check_folder(path, overwrite, FolderKind(DESCRIPTION, FORMAT, "is not a fitted model"))
 
 
 def kept_bytes(model: Model) -> int:

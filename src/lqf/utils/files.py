@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,23 @@ def _ordinary(path: Path, hidden: Path) -> None:
             file.chmod(mode)
 
 
-def check_folder(path: Path, overwrite: bool, *, marker: str, format: str, command: str) -> None:
-    """Refuse a folder that is there, and with ``overwrite`` one that ``command`` did not write.
+@dataclass(frozen=True)
+class FolderKind:
+    """How folders of one kind are told from others.
 
-    What it wrote has a JSON file ``marker`` with the entry "format": ``format``.
+    Attributes:
+        marker: a JSON file in them.
+        format: its entry "format".
+        foreign: what is wrong with another folder, after its name.
     """
+
+    marker: str
+    format: str
+    foreign: str
+
+
+def check_folder(path: Path, overwrite: bool, kind: FolderKind) -> None:
+    """Refuse, before any work is done, a folder that is there, and with ``overwrite`` one of another kind."""
     recover(path)
     if not path.exists():
         check_place(path)
@@ -111,11 +124,8 @@ def check_folder(path: Path, overwrite: bool, *, marker: str, format: str, comma
         raise LQFError(
             f"`{path}` exists; choose another output folder, or give {naming.given('overwrite')} to replace it"
         )
-    if not path.is_dir() or (any(path.iterdir()) and not has_format(path / marker, format)):
-        raise LQFError(
-            f"`{path}` exists and was not written by `{command}`; it is not replaced even with "
-            f"{naming.given('overwrite')}"
-        )
+    if not path.is_dir() or (any(path.iterdir()) and not has_format(path / kind.marker, kind.format)):
+        raise LQFError(f"`{path}` exists and {kind.foreign}; it is not replaced even with {naming.given('overwrite')}")
 
 
 def has_format(file: Path, format: str) -> bool:
@@ -127,8 +137,8 @@ def has_format(file: Path, format: str) -> bool:
 
 
 @contextmanager
-def new_folder(path: Path, overwrite: bool, *, marker: str, format: str, command: str) -> Iterator[Path]:
+def new_folder(path: Path, overwrite: bool, kind: FolderKind) -> Iterator[Path]:
     """`atomic_folder`, where `check_folder` allows it when the block has ended: minutes may have passed."""
     with atomic_folder(path) as temporary:
         yield temporary
-        check_folder(path, overwrite, marker=marker, format=format, command=command)
+        check_folder(path, overwrite, kind)
