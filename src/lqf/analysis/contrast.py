@@ -12,38 +12,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lqf.analysis.units import Units
+from lqf.analysis.unit_effects import UnitEffects
 from lqf.linear.targets import logits
-from lqf.utils.exactness import Answer
-from lqf.utils.text import counted
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Contrast(Answer):
+class Contrast(UnitEffects):
     """Signed effect (U, Q) of leaving out every unit on the log-odds of one class against another, of every query.
 
     Attributes:
-        outputs: (Q, C) f(x).
         first: (Q,) a, the classes that are explained.
         second: (Q,) b, those they are held against.
-        units: the sets of training samples that are left out.
-        query_ids: (Q,).
-        labels: (Q,) of the queries, −1 where unknown.
-        classes: names.
-        beta: inverse temperature of the probabilities.
     """
 
-    outputs: Tensor
     first: Tensor
     second: Tensor
-    units: Units
-    query_ids: tuple[str, ...]
-    labels: Tensor
-    classes: tuple[str, ...]
-    beta: float
-
-    def _about(self) -> str:
-        return f"{self.units.counted} on {counted(len(self.query_ids), 'image')}"
 
     @property
     def effects(self) -> Tensor:

@@ -9,12 +9,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lqf.analysis.units import Units
+from lqf.analysis.unit_effects import UnitEffects
 from lqf.errors import LQFError
 from lqf.linear.targets import class_scores, decide, encode, logits
-from lqf.utils.exactness import Answer
 from lqf.utils.frames import Tabular
-from lqf.utils.text import counted, listed, shortened
+from lqf.utils.text import listed, shortened
 
 Loss = Literal["cross_entropy", "squared"]
 
@@ -45,28 +44,14 @@ def _listed(effects: Sequence[Effect], most: int = 3) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Influence(Tabular, Answer):
+class Influence(Tabular, UnitEffects):
     """Signed effect of leaving out every unit on every output of every query: (U, Q, C) f₋S(x) − f(x).
 
     Attributes:
-        outputs: (Q, C) f(x), from the problem as it was fitted.
-        units: the sets of training samples that are left out.
-        query_ids: (Q,).
-        labels: (Q,) of the queries, −1 where unknown.
-        classes: names.
-        alpha, beta: scale of the targets, inverse temperature of the probabilities.
+        alpha: scale of the targets.
     """
 
-    outputs: Tensor
-    units: Units
-    query_ids: tuple[str, ...]
-    labels: Tensor
-    classes: tuple[str, ...]
     alpha: float
-    beta: float
-
-    def _about(self) -> str:
-        return f"{self.units.counted} on {counted(len(self.query_ids), 'image')}"
 
     @property
     def effects(self) -> Tensor:
