@@ -121,7 +121,7 @@ def test_what_is_no_model_and_no_number_is_refused(pair):
 
 def stack(*models: LQFClassifier, weights: tuple[float, ...]) -> LQFClassifier:
     names = [f"rung {k}" for k in range(len(models))]
-    return models[0]._like(stacked(dict(zip(names, models, strict=True)), weights))
+    return models[0].with_model(stacked(dict(zip(names, models, strict=True)), weights))
 
 
 @pytest.fixture(scope="module")

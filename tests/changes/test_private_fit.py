@@ -123,18 +123,18 @@ def stack() -> LQFClassifier:
     x, y = pictures(16)
     shown = {"backbone": convnet(), "solver": "head", "size": 8}
     models = {v: classifier(**shown, views=v.split()[0]).fit(x, y) for v in ("none", "flip", "none again")}
-    return models["none"]._like(stacked(models, (0.5, 0.3, 0.2)))
+    return models["none"].with_model(stacked(models, (0.5, 0.3, 0.2)))
 
 
 def test_the_heads_of_a_stack_share_a_budget(stack: LQFClassifier, tmp_path: Path) -> None:
     x, y = pictures(16)
-    model = stack._like(stack.fitted_).privatise(**BUDGET, train=x, y=y)
+    model = stack.with_model(stack.fitted_).privatise(**BUDGET, train=x, y=y)
     released = model.fitted_
     assert isinstance(released, Stack)
     assert released.names == ("none", "flip")
     assert released.weights == (0.5, 0.5)
-    one = stack._like(stack.fitted_.members[0]).privatise(**BUDGET, weight_decay=0.3, train=x, y=y)
-    both = stack._like(stack.fitted_).privatise(**BUDGET, weight_decay=0.3, train=x, y=y)
+    one = stack.with_model(stack.fitted_.members[0]).privatise(**BUDGET, weight_decay=0.3, train=x, y=y)
+    both = stack.with_model(stack.fitted_).privatise(**BUDGET, weight_decay=0.3, train=x, y=y)
     noise = one.report_["privacy"]["noise"]
     for member in both.fitted_.members:
         assert member.report.privacy["noise"] == pytest.approx(math.sqrt(2) * noise)
@@ -153,8 +153,8 @@ def test_the_heads_of_a_stack_share_a_budget(stack: LQFClassifier, tmp_path: Pat
 def test_without_noise_a_released_stack_is_the_mean_of_its_heads(stack: LQFClassifier) -> None:
     x, y = pictures(16)
     given = {**BUDGET, "weight_decay": 0.3, "train": x, "y": y}
-    model = stack._like(stack.fitted_).privatise(**given)
-    alone = [stack._like(m).privatise(**given).decision_function(x) for m in stack.fitted_.members[:2]]
+    model = stack.with_model(stack.fitted_).privatise(**given)
+    alone = [stack.with_model(m).privatise(**given).decision_function(x) for m in stack.fitted_.members[:2]]
     np.testing.assert_allclose(model.decision_function(x), np.mean(alone, 0), atol=1e-9)
 
 
@@ -162,11 +162,11 @@ def test_heads_of_one_kind_are_released_once_and_networks_not_at_all(stack: LQFC
     x, y = pictures(16)
     same = replace(stack.fitted_, members=stack.fitted_.members[::2], weights=(0.6, 0.4), names=("a", "b"))
     same = replace(same, shares=same.weights)
-    assert isinstance(stack._like(same).privatise(**BUDGET, train=x, y=y).fitted_, FittedModel)
+    assert isinstance(stack.with_model(same).privatise(**BUDGET, train=x, y=y).fitted_, FittedModel)
     with pytest.raises(LQFError, match="of a stack the heads are released"):
-        stack._like(stack.fitted_).privatise(**BUDGET, part="all", train=x, y=y)
+        stack.with_model(stack.fitted_).privatise(**BUDGET, part="all", train=x, y=y)
     member = same.members[0]
     spec = member.backbone.spec | {"moved": {"steps": [1.0]}}
     moved = replace(member, backbone=replace(member.backbone, spec=spec))
     with pytest.raises(LQFError, match="trained on the images, without privacy"):
-        stack._like(replace(same, members=(moved, member))).privatise(**BUDGET, train=x, y=y)
+        stack.with_model(replace(same, members=(moved, member))).privatise(**BUDGET, train=x, y=y)

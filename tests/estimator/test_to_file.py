@@ -39,7 +39,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, LQFClassifier]
     head = LQFClassifier(**COMMON, **HEAD, views="flip").fit(three)
     part = LQFClassifier(**COMMON, **DENSE).fit(three)
     crops = LQFClassifier(**COMMON, **HEAD, views="crops8").fit(three)
-    stack = head._like(stacked({"head": head, "LQF": part, "crops": crops}, (0.3, 0.4, 0.3)))
+    stack = head.with_model(stacked({"head": head, "LQF": part, "crops": crops}, (0.3, 0.4, 0.3)))
     found = {"head": head, "LQF, two classes": LQFClassifier(**COMMON, **DENSE).fit(two), "stack": stack}
     small_network.forget()
     return found
@@ -305,11 +305,12 @@ def test_where_nothing_can_be_read_or_strict_refuses_nothing_is_written(models, 
 
 def test_outputs_that_are_not_finite_and_models_that_did_not_converge_are_named(models, new):
     head = models["head"].fitted_
-    endless = models["head"]._like(replace(head, head=head.head * np.inf))
+    endless = models["head"].with_model(replace(head, head=head.head * np.inf))
     with pytest.raises(LQFError, match="finite"):
         endless.predict_to_file(new, "out.csv")
     assert os.listdir() == ["new"]
-    stopped, recorder = models["head"]._like(replace(head, report=replace(head.report, converged=False))), Recorder()
+    unsolved = replace(head, report=replace(head.report, converged=False))
+    stopped, recorder = models["head"].with_model(unsolved), Recorder()
     stopped.predict_to_file(new, "out.csv", progress=recorder)
     assert "did not reach its optimum" in recorder.said[0]
 

@@ -54,7 +54,7 @@ def test_a_stack(of_kind):
     model = of_kind.model
     head = LQFClassifier(convnet(), solver="head", pooling="avg", size=8, device="cpu", dtype="float64", views="none")
     head.fit(model.fitted_.train.source)
-    stack = model._like(stacked({"head": head, "last": model}, (0.3, 0.7)))
+    stack = model.with_model(stacked({"head": head, "last": model}, (0.3, 0.7)))
     session = Session.open(stack, "run", of_kind.out, test=str(of_kind.out.parent / "test"))
     one = answers.image(session, "test", 0)
     found = answers.what_if(session, "test", 0, [one["towards"][0]["n"]])
@@ -88,7 +88,7 @@ def test_corrections_are_an_exact_change(of_kind):
 def test_a_stack_is_changed_member_by_member(of_kind):
     if of_kind.analysis.level != "exact":
         return
-    stack = of_kind.model._like(stacked({"a": of_kind.model, "b": of_kind.model}, (0.5, 0.5)))
+    stack = of_kind.model.with_model(stacked({"a": of_kind.model, "b": of_kind.model}, (0.5, 0.5)))
     session = Session.open(stack, "run", of_kind.out)
     found = apply(session, {0: Correction("red")}, free(of_kind.out), Watched())
     assert found.exact

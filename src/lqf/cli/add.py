@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.changed import about_error, about_members, add_target, saved_to, target, unknown
+from lqf.cli.changed import about_error, about_members, add_retrain, add_target, saved_to, target, unknown
 from lqf.cli.models import load_model
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, listed, wrapped
@@ -21,6 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("new", metavar="NEW", help="a folder CLASS/*.jpg, or a .csv with path,label[,weight][,group]")
     options.add_train(parser)
     add_target(parser)
+    add_retrain(parser)
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Where the changed model goes, and what becomes of networks that cannot be solved again."""
+    """Where the changed model goes."""
     parser.add_argument("-o", "--output", metavar="OUT", help="the folder to write; default: RUN itself, in one step")
     options.add_overwrite(parser)
+
+
+def add_retrain(parser: argparse.ArgumentParser) -> None:
+    """What becomes of networks that cannot be solved again."""
     text = "train fine-tuned networks of a stack again; default: they leave it, and its weights are chosen again"
     parser.add_argument("--retrain", action="store_true", default=False, help=text)
 

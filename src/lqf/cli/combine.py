@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
     check_target(out, args.overwrite)
     models = [load_model(args, name) for name in args.runs]
-    total = models[0]._like(combined([m.fitted_ for m in models], args.times))
+    total = models[0].with_model(combined([m.fitted_ for m in models], args.times))
     total.save(out, overwrite=args.overwrite)
     terms = [{"run": name, "times": w} for name, w in zip(args.runs, args.times, strict=True)]
     return {"terms": terms, "output": out, "seconds": time.perf_counter() - began}

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
+from lqf.cli.changed import add_target, saved_to, target
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, facts
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from lqf.changes.constraints.conditions import Constraint
     from lqf.estimator import LQFClassifier
 
@@ -55,17 +58,6 @@ def bound(text: str) -> BoundText:
     return BoundText(of or None, bool(mean), value if sign != "<=" else None, value if sign != ">=" else None)
 
 
-def not_negative(text: str) -> float:
-    """A number from 0 up."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"`{text}` is not a number from 0 up")
-    return value
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """RUN [constraints] [-o OUT]."""
     parser.usage = "lqf constrain RUN [constraints] [-o OUT] [options]"
@@ -88,21 +80,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="CLASS<=NUMBER, CLASS>=NUMBER, or mean CLASS=NUMBER, on --on or the training images; no CLASS: of all",
     )
     group.add_argument("--on", metavar="DATA", help="a folder or a .csv of images, other than the training ones")
-    group.add_argument("--tolerance", type=not_negative, metavar="T", help="of --equal-means and --agree (default: 0)")
-    group.add_argument("--margin", type=not_negative, metavar="M", help="of --keep-right (default: 0.1)")
+    group.add_argument(
+        "--tolerance", type=options.not_negative, metavar="T", help="of --equal-means and --agree (default: 0)"
+    )
+    group.add_argument("--margin", type=options.not_negative, metavar="M", help="of --keep-right (default: 0.1)")
     parser.add_argument("--test", metavar="DIR", help="labelled images on which the model before and after is compared")
-    parser.add_argument("-o", "--output", metavar="OUT", help="folder of the new model; default: RUN, replaced")
-    options.add_overwrite(parser)
+    add_target(parser)
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Solve, compare, write."""
     began = time.perf_counter()
-    out = options.output_path(args.output) if hasattr(args, "output") else Path(args.run)
-    from lqf import storage
-
-    in_place = not hasattr(args, "output")
-    storage.check_target(out, args.overwrite or in_place)
+    out = target(args)
     model = load_model(args)
     constraints = _constraints(args, model)
     old = getattr(args, "keep_right", getattr(args, "agree", None))
@@ -113,7 +102,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     after = {name: _Judged.of(model, data) for name, data in compared}
     older = None if old is None else _opened(old, args)
     flips = {name: _compared(before[name], after[name], older, data) for name, data in compared}
-    model.save(out, overwrite=args.overwrite or in_place)
+    saved_to(model, out, args)
     report = model.report_["constraints"]
     return {**report, "compared": flips, "run": args.run, "output": out, "seconds": time.perf_counter() - began}
 
@@ -193,7 +182,7 @@ def _opened(run: str, args: argparse.Namespace) -> LQFClassifier:
 class _Judged:
     """Which labelled images a model gets right."""
 
-    right: Any
+    right: np.ndarray
 
     @classmethod
     def of(cls, model: LQFClassifier, data: str) -> _Judged:

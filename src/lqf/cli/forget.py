@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.changed import about_error, about_members, add_target, saved_to, target, unknown
+from lqf.cli.changed import about_error, about_members, add_retrain, add_target, saved_to, target, unknown
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="all with this value in a column: label, group, weight, id, sha256, or any of the manifest's",
     )
     add_target(parser)
+    add_retrain(parser)
     parser.add_argument(
         "--strict",
         action="store_true",

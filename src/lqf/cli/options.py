@@ -108,15 +108,25 @@ def weights_of_classes(text: str) -> str | dict[str, float]:
     return found
 
 
-def share(text: str) -> float:
-    """A number above 0 and at most 1."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a share; give a number above 0 and at most 1")
-    return value
+def number_that(allows: Callable[[float], bool], refusal: str) -> Callable[[str], float]:
+    """A reader of numbers for an option; ``refusal`` follows what was typed, where that is no such number."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not allows(value):
+            raise argparse.ArgumentTypeError(f"`{text}` {refusal}")
+        return value
+
+    return read
+
+
+share = number_that(lambda x: 0 < x <= 1, "is not a share; give a number above 0 and at most 1")
+gigabytes = number_that(lambda x: 0 < x < math.inf, "is not a number of gigabytes")
+above_zero = number_that(lambda x: 0 < x < math.inf, "is not a number above zero")
+not_negative = number_that(lambda x: 0 <= x < math.inf, "is not a number from 0 up")
 
 
 def positive(text: str) -> int:
@@ -124,17 +134,6 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"`{text}` is not a whole number from 1 up")
     return int(text)
-
-
-def gigabytes(text: str) -> float:
-    """A positive number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a number of gigabytes")
-    return value
 
 
 def claim_device(args: argparse.Namespace) -> None:

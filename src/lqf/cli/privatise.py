@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
+from lqf.cli.changed import add_target, saved_to, target
 from lqf.cli.models import load_model
 from lqf.utils.progress import Progress
 from lqf.utils.text import duration, facts
@@ -36,18 +36,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="W",
         help="for rows of that length; default: by the budget and the number of images",
     )
-    parser.add_argument("-o", "--output", metavar="OUT", help="folder of the new model; default: RUN, replaced")
-    options.add_overwrite(parser)
+    add_target(parser)
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Solve the bounded problem, add noise, write."""
     began = time.perf_counter()
-    in_place = not hasattr(args, "output")
-    out = Path(args.run) if in_place else options.output_path(args.output)
-    from lqf import storage
-
-    storage.check_target(out, args.overwrite or in_place)
+    out = target(args)
     model = load_model(args)
     model.privatise(
         epsilon=args.epsilon,
@@ -58,7 +53,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         train=getattr(args, "train", None),
         progress=progress,
     )
-    model.save(out, overwrite=args.overwrite or in_place)
+    saved_to(model, out, args)
     return {**model.report_["privacy"], "run": args.run, "output": out, "seconds": time.perf_counter() - began}
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
+from lqf.cli.changed import add_target, saved_to, target
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
@@ -31,28 +31,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--at", nargs="+", type=decay, metavar="λ", help="weight decays of head and body to solve for, nothing else"
+        "--at",
+        nargs="+",
+        type=options.above_zero,
+        metavar="λ",
+        help="weight decays of head and body to solve for, nothing else",
     )
     which.add_argument(
         "--choose", action="store_true", default=False, help="keep the model with the lowest cross-entropy"
     )
     parser.add_argument(
-        "--factors", nargs="+", type=decay, metavar="X", help="factors of each weight decay at which to look"
+        "--factors",
+        nargs="+",
+        type=options.above_zero,
+        metavar="X",
+        help="factors of each weight decay at which to look",
     )
     parser.add_argument("--plot", metavar="FILE", help="a picture of the path: a .png, .svg or .pdf file to write")
-    parser.add_argument("-o", "--output", metavar="OUT", help="folder of the changed model (default: RUN itself)")
-    options.add_overwrite(parser)
-
-
-def decay(text: str) -> float:
-    """A number above zero."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"`{text}` is not a number above zero")
-    return value
+    add_target(parser)
 
 
 def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
@@ -78,7 +74,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     tuned = None
     if out is not None:
         tuned = model.tuned(*([path] if path is not None else at or ()), train=train, progress=progress)
-        tuned.save(out, overwrite=True)
+        saved_to(tuned, out, args)
     return {
         "run": args.run,
         "validation": getattr(args, "validation", None),
@@ -93,17 +89,11 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
 def _target(args: argparse.Namespace, *, changes: bool) -> Path | None:
     """Where the changed model goes: RUN itself, in one step, where nothing else was named."""
-    if not changes:
-        if hasattr(args, "output"):
-            raise LQFError("a folder for the changed model was given, but no change; add --choose, or --at HEAD BODY")
-        return None
-    if not hasattr(args, "output"):
-        return Path(args.run)
-    from lqf.storage import check_target
-
-    out = options.output_path(args.output)
-    check_target(out, args.overwrite)
-    return out
+    if changes:
+        return target(args)
+    if hasattr(args, "output"):
+        raise LQFError("a folder for the changed model was given, but no change; add --choose, or --at HEAD BODY")
+    return None
 
 
 def _said_of(model: LQFClassifier) -> dict[str, Any]:

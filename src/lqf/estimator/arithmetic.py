@@ -31,4 +31,4 @@ class Arithmetic(Predictor):
         return self * -1.0
 
     def _sum(self, models: Sequence[Predictor], weights: Sequence[float]) -> Self:
-        return self._like(combined([m._model() for m in models], weights))
+        return self.with_model(combined([m._model() for m in models], weights))

@@ -139,8 +139,8 @@ class Predictor(Shown, Parameters):
         self.report_ = fitted.report.to_dict()
         self.classes_ = class_array(fitted.classes)
 
-    def _like(self, fitted: Model) -> Self:
-        """Another estimator with the same arguments, around another model."""
+    def with_model(self, fitted: Model) -> Self:
+        """Another estimator with the same arguments, around another model (`fitted_` of one)."""
         other = type(self)(**self.get_params(deep=False))
         other._adopt(fitted)
         return other

@@ -64,8 +64,8 @@ class Tuning(Predictor):
         opened = known[1] if known and known[0] is self._model() and train is known[2] else None
         opened = opened or self._tuned(train, None, None, progress)
         if isinstance(weight_decay, TuningPath):
-            return self._like(opened.chosen(weight_decay))
-        return self._like(opened.at(weight_decay, body_weight_decay))
+            return self.with_model(opened.chosen(weight_decay))
+        return self.with_model(opened.at(weight_decay, body_weight_decay))
 
     def _tuned(self, train: Any, validation: Any, y: Any, progress: Progress | None) -> StrengthSearch:
         fitted, progress = self._reading(self._model(), train), self._shown(progress)

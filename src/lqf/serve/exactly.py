@@ -35,7 +35,7 @@ def changed_exactly(
     fitted = session.model.fitted_
     if not all(member.solved for member in fitted.members):
         return None
-    changed, excluded = session.model._like(fitted), [i for i, c in corrected.items() if c.label is None]
+    changed, excluded = session.model.with_model(fitted), [i for i, c in corrected.items() if c.label is None]
     labels = {samples.ids[i]: c.label for i, c in corrected.items() if c.label is not None}
     try:
         if excluded:
@@ -45,8 +45,7 @@ def changed_exactly(
     except LQFError as reason:
         progress.say(f"fitted again, since {reason}")
         return None
-    changed._adopt(_of_manifest(changed, manifest))
-    return changed
+    return changed.with_model(_of_manifest(changed, manifest))
 
 
 def _of_manifest(changed: LQFClassifier, manifest: Path) -> Model:
