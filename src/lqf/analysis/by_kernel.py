@@ -12,7 +12,7 @@ from torch import Tensor
 from lqf.analysis import seconds
 from lqf.analysis.changed_out_of_sample import Blocks, changed_out_of_sample, unit_blocks
 from lqf.analysis.counterfactual import Change
-from lqf.analysis.dual import Dual
+from lqf.analysis.dual import AT_ONCE, Dual
 from lqf.analysis.method import FIXED_NETWORK, FIXED_POINT
 from lqf.analysis.queries import Queries
 from lqf.analysis.unexplained import Unexplained
@@ -241,7 +241,7 @@ class ByKernel:
 
     def _pieces(self, queries: Queries) -> Iterator[tuple[Tensor, None]]:
         width = 1 if self.dual.shared else self.dual.n_outputs
-        for piece in self._response(queries).split(64 * width):
+        for piece in self._response(queries).split(AT_ONCE * width):
             yield piece, None
 
 

@@ -26,6 +26,9 @@ from lqf.analysis.units import Units
 from lqf.kernels.ridge import KernelRidge, by_size
 from lqf.linear.inputs import average_views
 
+AT_ONCE = 64
+"""Images whose responses, and what leaving out every unit changes there, are held at a time."""
+
 
 @dataclass(frozen=True)
 class Dual:
@@ -116,7 +119,7 @@ class Dual:
         pieces = ((p, None if s is None else units.member[s].repeat_interleave(width)) for p, s in responses)
         return squared_changes(pieces, self.left_out(units), units)
 
-    def own_responses(self, at_once: int = 64) -> Iterator[tuple[Tensor, Tensor]]:
+    def own_responses(self, at_once: int = AT_ONCE) -> Iterator[tuple[Tensor, Tensor]]:
         """P of the training samples themselves, each through its own head, in pieces, with their numbers."""
         shrink, root = self.ridge.lam / (self.ridge.lam + self.mu), self.ridge.weights.sqrt()
         width = 1 if self.shared else self.n_outputs

@@ -27,6 +27,8 @@ TRACE_PROBES = 8
 """Random sums of all training outputs by which the sum of all leverages is measured."""
 DECADES = (-2.0, 5.0)
 """Between which μ'/μ is searched."""
+BRACKET, HALVINGS = (1e-3, 1e6), 100
+"""μ'/μ between which the strength with the measured trace is searched; halvings that settle it to the last digit."""
 PROBES = 32
 """Random sums of all validation outputs by which information is sketched."""
 
@@ -91,8 +93,8 @@ class Leverages:
         if c == 1:
             return mu
         wanted = self.trace()[0]
-        low, high = mu * 1e-3, mu * 1e6
-        for _ in range(100):
+        low, high = (mu * factor for factor in BRACKET)
+        for _ in range(HALVINGS):
             middle = (low * high) ** 0.5
             low, high = (middle, high) if c * float((lam / (lam + middle)).sum()) > wanted else (low, middle)
         return middle

@@ -29,6 +29,10 @@ from lqf.solvers.pcg import body_preconditioner, trusted_from
 from lqf.solvers.schur import SchurComplement, columns, in_range
 from lqf.utils.progress import SILENT, Progress
 
+START = 1.5
+"""Passes before the iteration: forward and back for the right-hand side, and forward for the estimate."""
+SLOWEST = 0.99
+"""Ratio of two steps, at most: beyond it what is still to come cannot be told from them."""
 FEWEST = 3
 """Passes below which an answer is its estimate: that took one, and to see how good it is and go on takes two."""
 
@@ -155,7 +159,7 @@ class Scores:
                 progress=self.progress,
             )
         assert reached.energy is not None
-        gap, passes = float(torch.minimum(reached.energy, products.error).max()), 1.5 + reached.passes
+        gap, passes = float(torch.minimum(reached.energy, products.error).max()), START + reached.passes
         return Response(self._whole(sides, products.along), reached.x, products.along, gap, passes)
 
     def weights(self, sides: Sides, response: Response) -> Tensor:
@@ -251,7 +255,7 @@ class _Products:
             change = step[:, None, None] * self._left
             self.along[on] += change
             done, before = self._norm(change), self._last[on]
-            ratio = (done / before.clamp_min(1e-300)).clamp_max(0.99)
+            ratio = (done / before.clamp_min(1e-300)).clamp_max(SLOWEST)
             self.error[on] = done * (ratio / (1 - ratio)).clamp_min(1) / self.size[on]
             self._last[on] = done
             self.x, self._p, self._left = x, None, None

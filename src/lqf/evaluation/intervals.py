@@ -14,6 +14,10 @@ import numpy as np
 LEVEL = 0.95
 Z = 1.959963984540054
 """Quantile of the normal distribution that leaves (1 − `LEVEL`)/2 above."""
+NONE = 1e-15
+"""A variance so small is rounding."""
+LARGEST = 700.0
+"""Exponent up to which `math.exp` is finite."""
 DRAWS = 1000
 
 
@@ -70,27 +74,40 @@ def of_share(value: float, coefficients: np.ndarray, deviations: np.ndarray, uni
         units: (N,) what is independent of each other.
     """
     variance = variance_of(coefficients * deviations, units)
-    if variance > 1e-15:
-        size = min(value * (1 - value) / variance, 1 / float(np.square(coefficients).sum()))
-    else:  # all right, all wrong: Kish's effective number of units
+    return Estimate(value, *wilson(value, effective_size(value * (1 - value), variance, coefficients, units)))
+
+
+def effective_size(spread: float, variance: float, coefficients: np.ndarray, units: np.ndarray) -> float:
+    """How many independent observations give a mean this variance.
+
+    Args:
+        spread: variance of one observation.
+        variance: of the mean; where all observations are the same it has none, and Kish's effective number of units
+            counts.
+        coefficients: (N,) of the observations in the mean, which sum to 1.
+        units: (N,) what is independent of each other.
+    """
+    if variance > NONE:
+        size = min(spread / variance, 1 / float(np.square(coefficients).sum()))
+    else:
         size = 1 / float(np.square(np.bincount(units, coefficients)).sum())
-    return Estimate(value, *wilson(value, max(size, 1.0)))
+    return max(size, 1.0)
 
 
 def on_log_scale(value: float, variance: float) -> Estimate:
     """A positive mean of skewed values; none without a variance."""
     if variance <= 0 or value <= 0:
         return Estimate(value)
-    factor = math.exp(min(Z * math.sqrt(variance) / value, 700.0))
+    factor = math.exp(min(Z * math.sqrt(variance) / value, LARGEST))
     return Estimate(value, value / factor, value * factor)
 
 
 def on_logit_scale(value: float, variance: float) -> Estimate:
     """A figure between 0 and 1 with an interval that stays there; none without a variance."""
-    if variance <= 1e-15 or not 0 < value < 1:
+    if variance <= NONE or not 0 < value < 1:
         return Estimate(value)
     odds, spread = math.log(value / (1 - value)), Z * math.sqrt(variance) / (value * (1 - value))
-    return Estimate(value, *(1 / (1 + math.exp(min(-x, 700.0))) for x in (odds - spread, odds + spread)))
+    return Estimate(value, *(1 / (1 + math.exp(min(-x, LARGEST))) for x in (odds - spread, odds + spread)))
 
 
 def variance_of(parts: np.ndarray, units: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lqf.evaluation.intervals import Estimate, Z, variance_of
+from lqf.evaluation.intervals import Estimate, Z, effective_size, variance_of
 
 BISECTIONS = 60
 
@@ -74,11 +74,7 @@ def of_errors(share: np.ndarray, only_second: np.ndarray, only_first: np.ndarray
     b, c = float(share @ only_second), float(share @ only_first)
     d = b - c
     variance = variance_of(share * (only_second.astype(float) - only_first - d), units)
-    if variance > 1e-15:
-        n = min((b + c - d * d) / variance, 1 / float(np.square(share).sum()))
-    else:  # nothing differs: Kish's effective number of units
-        n = 1 / float(np.square(np.bincount(units, share)).sum())
-    low, high = tango(b, c, max(n, 1.0))
+    low, high = tango(b, c, effective_size(b + c - d * d, variance, share, units))
     return Estimate(d, min(low, d), max(high, d))
 
 

@@ -23,6 +23,9 @@ from lqf.linear import sweep
 from lqf.linear.ridge import Ridge
 from lqf.utils import naming
 
+SAME = 1e-3
+"""Relative difference of what another machine, or another batch size, makes of the same point or features, at most."""
+
 
 def reopen(model: FittedModel, images: Images, context: Context) -> TrainingProblem:
     """The problem that the model solves, over its training images; the point is compared with the one that was stored.
@@ -85,27 +88,27 @@ def _around_trained(encoder: Encoder, model: FittedModel) -> TrainingProblem:
     return replace(outline, quadratic=outline.quadratic.with_ridge(Ridge(head.choice.mu, head.choice.mu)))
 
 
-def _check_point(model: FittedModel, problem: TrainingProblem, tol: float = 1e-3) -> None:
+def _check_point(model: FittedModel, problem: TrainingProblem) -> None:
     """The head at the point depends on everything before it; if it is the same, so is the problem."""
     if model.head_alone:
         return
     stored = model.point
     made = problem.model.of_all_features(problem.model.heads.mean(0))[:, :-1].to(stored)
-    _check_same("linearisation point", stored, made, tol)
+    _check_same("linearisation point", stored, made)
 
 
-def _check_network(problem: TrainingProblem, tol: float = 1e-3) -> None:
+def _check_network(problem: TrainingProblem) -> None:
     """Features that were computed before are those of this network: by the first sample of every process."""
     encoder, inputs = problem.head_fit.encoder, problem.head_fit.encoder.inputs
     first = torch.tensor(inputs.world.all_gather(inputs.images.own.start))
     made = sweep.features(encoder.reader, inputs.take(first))
     rows = (first[:, None] * inputs.n_views + torch.arange(inputs.n_views)).flatten()
-    _check_same("features of the training images", problem.features[rows.to(problem.features.device)], made, tol)
+    _check_same("features of the training images", problem.features[rows.to(problem.features.device)], made)
 
 
-def _check_same(what: str, stored: Tensor, made: Tensor, tol: float) -> None:
+def _check_same(what: str, stored: Tensor, made: Tensor) -> None:
     gap = float((stored - made.to(stored)).norm() / stored.norm().clamp_min(1e-30))
-    if gap > tol:
+    if gap > SAME:
         raise LQFError(
             f"the {what} cannot be made again (a difference of {gap:.1%}): "
             "the network, the settings or lqf itself have changed since the fit; fit again"

@@ -29,6 +29,7 @@ from lqf.errors import LQFError
 from lqf.fitting import Context, FittedModel, Model, Stack, TrainingProblem
 from lqf.fitting.reopen import reopen
 from lqf.linear import head_products
+from lqf.linear.batch import usual_rows
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
 from lqf.utils.exactness import Level
@@ -38,6 +39,8 @@ FEASIBLE = {torch.float32: 1e-5, torch.float64: 1e-10}
 """Violation, relative to the scale of the outputs, at which a constraint holds: rounding of a pass."""
 ROUNDS = 40
 MOST_AT_ONCE = 32
+SOLVED_RANK = 1e-6
+"""`RANK` of a matrix that iterative solves have made: below it are their errors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +206,7 @@ class _Solving:
         schur = torch.sparse.mm(u, self.columns.T)
         schur = (schur + schur.T) / 2
         at_zero = values[on] + schur @ self.lam[on]
-        rank = {} if _level(self.members) == "exact" else {"rank": 1e-6}
+        rank = {} if _level(self.members) == "exact" else {"rank": SOLVED_RANK}
         try:
             new = SmallProgram(schur, at_zero, self.lower[on], self.upper[on], **rank).multipliers()
         except Infeasible as conflict:
@@ -280,7 +283,7 @@ def _opened(model: Model, rows: Sequence[Rows], train: Images, context: Context)
 
 
 def _outputs(model: FittedModel, images: Images, context: Context) -> Tensor:
-    rows = context.settings.batch_size or 64
+    rows = context.settings.batch_size or usual_rows(context.device)
     own = with_views(images, model.preprocess)
     return model.outputs(own, device=context.device, batch_size=rows, progress=context.progress).double()
 

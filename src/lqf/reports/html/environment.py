@@ -66,10 +66,10 @@ def precise(p: float) -> str:
 def number(x: float | None) -> str:
     """Three digits; a power of ten as people write it."""
     mantissa, _, exponent = text.number(x).partition("e")
-    return f"{mantissa}·10{str(int(exponent)).translate(_RAISED)}" if exponent else mantissa
+    return f"{mantissa}·10{str(int(exponent)).translate(RAISED)}" if exponent else mantissa
 
 
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def sentence(words: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lqf.evaluation.metrics import standard_error
-from lqf.reports.html.environment import percent
+from lqf.reports.html.environment import RAISED, percent
 from lqf.solvers.solution import Step
 
 WIDTH, HEIGHT = 360, 260
@@ -18,7 +18,6 @@ LETTER, LINE = 6.0, 11.0
 """Width of a letter and height of a line, roughly."""
 TURN, LONGEST = 40, 11
 """Degrees by which names below a plot are turned, and letters that such a name may have."""
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Axis:
     def ticks(self, most: int = 6) -> list[dict[str, Any]]:
         """Round values inside the range, with their labels."""
         if self.log:
-            return [{"at": self(10.0**e), "label": f"10{str(e).translate(SUPERSCRIPT)}"} for e in self._powers(most)]
+            return [{"at": self(10.0**e), "label": f"10{str(e).translate(RAISED)}"} for e in self._powers(most)]
         step = round_step((self.high - self.low) / most)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [{"at": self(k * step), "label": f"{k * step:g}"} for k in range(first, last + 1)]
