@@ -16,8 +16,8 @@ from lqf.backbones.both_pool import BothPool
 from lqf.data import load_samples, open_images
 from lqf.fitting import Context, HeadFit, TrainingSet
 from lqf.fitting.both_poolings import PRIOR_SHARE, SHARES, Half, Pair, choose_share
+from lqf.fitting.choices import choice_of_pooling
 from lqf.fitting.encoder import Encoder
-from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.select_pooling import best_head, candidate_heads, select_pooling
 from lqf.linear import head_products
 from lqf.linear.inputs import average_views

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dense import ridge_regression
 from lqf.evaluation.calibration import fit_temperature
-from lqf.fitting.report import choice_of_weight_decay
+from lqf.fitting.choices import choice_of_weight_decay
 from lqf.fitting.select_ridge import RELATIVE_GRID, Judge, choose_ridge
 from lqf.kernels.ridge import KernelRidge
 from lqf.linear.targets import encode, error_rate

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.fitting.choices import choice_of_weight_decay
 from lqf.fitting.finetuned import Tuned
 from lqf.fitting.fitted_model import FINETUNING, FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.knowledge import Known, of_head, of_problem
 from lqf.fitting.out_of_sample import prior_temperature, temperature
-from lqf.fitting.report import FitReport, choice_of_weight_decay, out_of_sample
+from lqf.fitting.report import FitReport, out_of_sample
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.sound import check_solution
 from lqf.fitting.training_problem import TrainingProblem

@@ -18,9 +18,9 @@ from lqf.backbones.bilinear_pool import ChannelMoment
 from lqf.backbones.token_pool import Tokens
 from lqf.errors import LQFError
 from lqf.fitting.both_poolings import Half, Pair, head_of_both
+from lqf.fitting.choices import choice_of_pooling
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.head_fit import HeadFit
-from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.token_poolings import OWN, average_of, means_of, that_begin_at, tokens_of, try_token_poolings
 from lqf.fitting.training_set import TrainingSet
 from lqf.utils import naming

@@ -17,8 +17,8 @@ from dataclasses import replace
 import torch
 
 from lqf.data import has_pixels
+from lqf.fitting.choices import choice_of_views
 from lqf.fitting.head_fit import HeadFit
-from lqf.fitting.report import choice_of_views
 from lqf.fitting.select_pooling import MOST_ROWS
 from lqf.fitting.select_ridge import Trial
 from lqf.solvers.planner import Plan

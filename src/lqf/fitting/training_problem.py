@@ -21,12 +21,12 @@ from lqf.data import Images
 from lqf.data.parts import preprocess_of
 from lqf.errors import LQFError
 from lqf.fitting.checkpoint import State
+from lqf.fitting.choices import choice_of_weight_decay
 from lqf.fitting.context import Context
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.point import Point, make_point
 from lqf.fitting.remembered import NOTHING, Remembered
-from lqf.fitting.report import choice_of_weight_decay
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.select_stages import StageChoice
 from lqf.fitting.solve import planned_kernels, solve_dense, solve_pcg, solve_stochastic

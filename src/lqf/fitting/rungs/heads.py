@@ -9,9 +9,9 @@ from typing import Any
 from lqf.backbones import Backbone
 from lqf.data import has_pixels
 from lqf.fitting.assemble import assemble_head
+from lqf.fitting.choices import choice_of_pooling
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.head_folds import without_folds
-from lqf.fitting.report import choice_of_pooling
 from lqf.fitting.rungs.pace import Pace, head_algebra
 from lqf.fitting.rungs.rung import Attempt, EarlierAttempt, Ground, NotNow, repeated
 from lqf.fitting.select_pooling import best_head, candidate_heads
