@@ -13,14 +13,14 @@ class MissingDependency(LQFError, ImportError):
     """An optional package is not installed.
 
     Args:
-        package: What to install, as `pip install` spells it.
-        purpose: What it is needed for, e.g. "`timm:` backbones".
-        command: The command to type where it is not plainly ``pip install PACKAGE``.
+        package: what to install, as `pip install` spells it.
+        purpose: what it is needed for, e.g. "`timm:` backbones".
+        command: the command to type where it is not plainly ``pip install PACKAGE``.
     """
 
     def __init__(self, package: str, purpose: str, command: str | None = None) -> None:
         command = command or f"pip install {package}"
-        super().__init__(f"{package} is needed for {purpose} and is not installed: run `{command}`.")
+        super().__init__(f"{package} is needed for {purpose} and is not installed: run `{command}`")
         self.package = package
 
 
@@ -43,8 +43,8 @@ class Incomplete(Exception):
     """Some parts of a long work failed and the others are done; the message says how many and what to do.
 
     Args:
-        sentence: The message.
-        result: What there is, as a command returns it.
+        sentence: the message.
+        result: what there is, as a command returns it.
     """
 
     def __init__(self, sentence: str, result: dict[str, Any]) -> None:
@@ -56,8 +56,8 @@ class ProcessLost(Exception):
     """Another process of the same fit has ended, and its part of the data with it.
 
     Args:
-        sentence: Which one and why, as far as that is known.
-        aloud: This process is to say it, because the first one, which usually speaks, does not answer.
+        sentence: which one and why, as far as that is known.
+        aloud: this process is to say it, because the first one, which usually speaks, does not answer.
     """
 
     def __init__(self, sentence: str, aloud: bool = False) -> None:

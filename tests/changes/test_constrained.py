@@ -223,7 +223,7 @@ def test_contradictions_are_named_and_nothing_changes() -> None:
         (EqualMeans(["a", "b"]), "need the group of every image: 2 group names for 18 images"),
         (EqualMeans(["a"] * N), "need two groups or more"),
         (EqualMeans(GROUPS, tolerance=-1), "tolerance is -1; give a number from 0 up"),
-        (Bound(), "a bound needs lower=, upper=, or both"),
+        (Bound(), "a bound has no limits; give lower=, upper=, or both"),
         (Bound(lower=2, upper=1), "no output is at least 2 and at most 1"),
         (Bound(lower=2, of="crack"), "the model has no class `crack`"),
     ],

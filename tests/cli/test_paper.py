@@ -86,7 +86,7 @@ def test_the_library_stands_without_the_paper(
             called = lqf("paper", "table1", "--data", photos, "--device", "cpu")
             assert called.code == 2
             what = f"{package} is needed for `lqf paper` and is not installed"
-            assert called.err == f"lqf: {what}: run `pip install 'lqf-torch[paper]'`.\n"
+            assert called.err == f"lqf: {what}: run `pip install 'lqf-torch[paper]'`\n"
             assert "table1" in lqf("paper", "list").out
 
 

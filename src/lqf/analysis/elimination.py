@@ -140,4 +140,7 @@ def squared_changes(pieces: Iterable[tuple[Tensor, Tensor | None]], left_out: Te
 def _check_memory(rows: int, answers: int, device: torch.device) -> None:
     need, free = 8 * 2 * rows * (rows + answers), available_bytes(device)
     if need > free:
-        raise LQFError(f"information needs {need / 2**30:.1f} GB for {rows} rows and {free / 2**30:.1f} GB are free")
+        raise LQFError(
+            f"information needs {need / 2**30:.1f} GB for {rows} rows and {free / 2**30:.1f} GB are free; give fewer "
+            "images, or use a machine with more memory"
+        )

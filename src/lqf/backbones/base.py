@@ -30,19 +30,19 @@ class Backbone:
     """A network x -> z with its input format.
 
     Attributes:
-        name: As `load_backbone` takes it.
-        body: Normalised images (B, 3, s, s) -> features (B, p); in eval mode, no weight requires a gradient, and no
+        name: as `load_backbone` takes it.
+        body: normalised images (B, 3, s, s) -> features (B, p); in eval mode, no weight requires a gradient, and no
             operation works in place.
         features: p.
-        mean: Subtracted from RGB values in [0, 1].
-        std: They are divided by it.
+        mean: subtracted from RGB values in [0, 1].
+        std: they are divided by it.
         interpolation: "bilinear" or "bicubic".
-        size: Pixels, as trained.
-        stages: Names at which linearisation may start, in forward order (see `lqf.backbones.prefix`); empty where the
+        size: pixels, as trained.
+        stages: names at which linearisation may start, in forward order (see `lqf.backbones.prefix`); empty where the
             network cannot be cut.
         spec: JSON; `rebuild_backbone` makes the same backbone from it, or says why it cannot.
-        classifier: The layer that was on top of the features, where there was one.
-        head: The classifier's name in a weights file.
+        classifier: the layer that was on top of the features, where there was one.
+        head: the classifier's name in a weights file.
     """
 
     name: str

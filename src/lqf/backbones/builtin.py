@@ -23,13 +23,13 @@ class Builtin:
     """One built-in network.
 
     Attributes:
-        build: Makes it, without weights.
-        names: Module names in the published weights -> ours.
-        features: Width of its output.
-        note: What it is, for people.
-        package: Where its weights are, if a package holds them.
-        fed: Its input.
-        refused: Hashes (first digits) of files with the right names but for another network -> what to do instead.
+        build: makes it, without weights.
+        names: module names in the published weights -> ours.
+        features: width of its output.
+        note: what it is, for people.
+        package: where its weights are, if a package holds them.
+        fed: its input.
+        refused: hashes (first digits) of files with the right names but for another network -> what to do instead.
     """
 
     build: Callable[[], nn.Sequential]
@@ -127,14 +127,14 @@ def random_body(net: Builtin, seed: int) -> nn.Sequential:
 def _weights_file(name: str, net: Builtin, weights: str | Path | None) -> tuple[Path, dict[str, Any]]:
     if weights is None:
         if net.package is None:
-            raise LQFError(f"`{name}` needs a weights file: name one with {naming.given('weights', 'FILE')}.")
+            raise LQFError(f"`{name}` needs a weights file: name one with {naming.given('weights', 'FILE')}")
         path = net.package.locate(name)
         return path, {"source": "package", **file_origin(path)}
     path = Path(weights)
     if not path.is_file():
-        raise LQFError(f"there is no weights file `{path}` for `{name}`.")
+        raise LQFError(f"there is no weights file `{path}` for `{name}`")
     origin = file_origin(path)
     reason = net.refused.get(origin["sha256"][:8])
     if reason:
-        raise LQFError(f"`{path}` is not for `{name}`: {reason}.")
+        raise LQFError(f"`{path}` is not for `{name}`: {reason}")
     return path, {"source": "file", **origin}

@@ -43,7 +43,7 @@ def import_library(name: str) -> ModuleType:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise LQFError(
             f"{package} is installed but cannot be imported ({reason}), most likely because torchvision was built for "
-            f"another torch than this one ({torch.__version__}): run `{repair()}`."
+            f"another torch than this one ({torch.__version__}): run `{repair()}`"
         ) from error
 
 

@@ -61,7 +61,7 @@ def load_torchvision(name: str, weights: Weights, *, leaky: bool, seed: int) -> 
 def load_module(module: nn.Module, weights: Weights, *, leaky: bool) -> Backbone:
     """A copy of the user's own network without its last linear layer, which must be what makes its output."""
     if weights == "random":
-        raise LQFError("a network given as an nn.Module brings its own weights; weights='random' is for named ones.")
+        raise LQFError("a network given as an nn.Module brings its own weights; weights='random' is for named ones")
     head, top = last_linear(module)
     name = f"module:{type(module).__qualname__}"
     body = copy.deepcopy(module)
@@ -80,7 +80,7 @@ def last_linear(module: nn.Module) -> tuple[str, nn.Linear]:
     if not found:
         raise LQFError(
             f"{type(module).__name__} has no nn.Linear to take off; a backbone is a network that ends in a linear "
-            "classifier. Put one on top of the features: nn.Sequential(network, nn.Linear(features, 2))."
+            "classifier; put one on top of the features: nn.Sequential(network, nn.Linear(features, 2))"
         )
     return found[-1]
 
@@ -120,10 +120,10 @@ def _created(name: str, make: Callable[[bool], nn.Module], weights: Weights, see
         except Exception as error:  # network, cache, checksum, no such weights: the library's own errors
             reason = str(error).partition("\n")[0] or type(error).__name__
             if weights is not None:
-                raise LQFError(f"`{name}` could not be built ({reason}).") from error
+                raise LQFError(f"`{name}` could not be built ({reason})") from error
             raise LQFError(
-                f"the published weights of `{name}` could not be loaded ({reason}). "
-                f"Name a local file with {naming.given('weights', 'FILE')}, or check the connection."
+                f"the published weights of `{name}` could not be loaded ({reason}); "
+                f"name a local file with {naming.given('weights', 'FILE')}, or check the connection"
             ) from error
 
 
@@ -145,7 +145,7 @@ def _measured_width(name: str, model: nn.Module, fed: Input) -> int:
     z = model(torch.zeros(1, 3, fed.size, fed.size))
     if not isinstance(z, Tensor) or z.ndim != 2:
         shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise LQFError(f"`{name}` without its classifier gives {shape} for one image; one row of features is needed.")
+        raise LQFError(f"`{name}` without its classifier gives {shape} for one image; one row of features is needed")
     return z.shape[1]
 
 
@@ -165,7 +165,7 @@ def _check_makes_output(module: nn.Module, head: str) -> None:
     if not makes:
         raise LQFError(
             f"the last nn.Linear of {type(module).__name__}, `{head}`, does not make its output: something comes after "
-            "it. A backbone ends in its linear classifier; move what follows (softmax, scaling) out of the network."
+            "it; a backbone ends in its linear classifier, so move what follows (softmax, scaling) out of the network"
         )
 
 

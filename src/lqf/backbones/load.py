@@ -33,11 +33,11 @@ def load_backbone(
         weights: A weights file (.safetensors, or .pth with plain tensors); "random" for random weights. By default the
             published weights: from an installed package for built-in names, through the library (which may download
             them) for the others.
-        leaky: Replace ReLU by LeakyReLU(0.01) and ReLU6 by its leaky form on both sides.
-        seed: For random weights.
+        leaky: replace ReLU by LeakyReLU(0.01) and ReLU6 by its leaky form on both sides.
+        seed: for random weights.
 
     Raises:
-        LQFError: With what is missing and what to do about it.
+        LQFError: with what is missing and what to do about it.
     """
     if isinstance(name, nn.Module):
         return load_module(name, weights, leaky=leaky)
@@ -47,7 +47,7 @@ def load_backbone(
     if family in FAMILIES and model:
         return FAMILIES[family](model, weights, leaky=leaky, seed=seed)
     known = ", ".join([*BUILTIN, *(f"{family}:NAME" for family in FAMILIES)])
-    raise LQFError(f"there is no backbone `{name}`; there are {known}, and in Python any nn.Module.")
+    raise LQFError(f"there is no backbone `{name}`; there are {known}, and in Python any nn.Module")
 
 
 def rebuild_backbone(
@@ -62,10 +62,10 @@ def rebuild_backbone(
 
     Args:
         spec: `Backbone.spec` of the original.
-        weights: Where the weights file is now, if it has moved.
-        module: The network, where the original was given as an nn.Module.
-        reduction: Of a bilinear pooling that reduces its channels.
-        state: Weights of a network that was moved away from those its name stands for; these are not needed then.
+        weights: where the weights file is now, if it has moved.
+        module: the network, where the original was given as an nn.Module.
+        reduction: of a bilinear pooling that reduces its channels.
+        state: weights of a network that was moved away from those its name stands for; these are not needed then.
     """
     backbone = _as_moved(spec, module) if "moved" in spec else _as_published(spec, weights, module)
     pooling = spec.get("pooling")
@@ -87,7 +87,7 @@ def _as_moved(spec: dict[str, Any], module: nn.Module | None) -> Backbone:
 
 def _own_network(spec: dict[str, Any], module: nn.Module | None) -> nn.Module:
     if module is None:
-        raise LQFError(f"this model stands on a network of your own ({spec['name'][7:]}): give it again with module=.")
+        raise LQFError(f"this model stands on a network of your own ({spec['name'][7:]}): give it again with module=")
     return module
 
 
@@ -98,7 +98,7 @@ def _as_published(spec: dict[str, Any], weights: str | Path | None, module: nn.M
     if spec["source"] == "module" or name.startswith("module:"):
         backbone = load_backbone(_own_network(spec, module), weights=weights, **given)
     elif module is not None:
-        raise LQFError(f"this model stands on `{name}`, which is loaded by its name; give no network of your own.")
+        raise LQFError(f"this model stands on `{name}`, which is loaded by its name; give no network of your own")
     elif spec["source"] == "random":
         backbone = load_backbone(name, weights="random", **given)
     else:
@@ -106,7 +106,7 @@ def _as_published(spec: dict[str, Any], weights: str | Path | None, module: nn.M
     same_file = "sha256" in spec and spec["sha256"] == backbone.spec.get("sha256")
     if not same_file and spec["state_sha256"] != backbone.spec["state_sha256"]:
         wanted = f"the file `{spec['file']}` with sha256 {spec['sha256']}" if "sha256" in spec else "the weights it had"
-        raise LQFError(f"`{name}` has other weights than the saved model was fitted with; it needs {wanted}.")
+        raise LQFError(f"`{name}` has other weights than the saved model was fitted with; it needs {wanted}")
     return backbone
 
 
@@ -116,7 +116,7 @@ def _last_place(spec: dict[str, Any]) -> str | None:
     if not Path(spec["path"]).is_file():
         raise LQFError(
             f"the backbone's weights file `{spec['file']}` is no longer at `{spec['path']}`; say where it is with "
-            f"weights= (its sha256 is {spec['sha256']})."
+            f"weights= (its sha256 is {spec['sha256']})"
         )
     return spec["path"]
 
@@ -126,10 +126,10 @@ class BackboneInfo:
     """One line of the list of backbones.
 
     Attributes:
-        name: As `load_backbone` takes it.
-        available: Whether the name alone is enough here and now.
-        note: What it is.
-        install: What to do where it is not available; empty otherwise.
+        name: as `load_backbone` takes it.
+        available: whether the name alone is enough here and now.
+        note: what it is.
+        install: what to do where it is not available; empty otherwise.
     """
 
     name: str

@@ -29,7 +29,7 @@ OURS = "lqf"
 def split_at(body: nn.Module, stage: str) -> tuple[nn.Module, nn.Module]:
     """(prefix, suffix) of `body`; `stage` is the dotted name of the submodule with which the suffix begins."""
     if stage not in dict(body.named_modules()) or not stage:
-        raise LQFError(f"the backbone has no stage `{stage}`; choose one of {_listed(stages(body))}.")
+        raise LQFError(f"the backbone has no stage `{stage}`; choose one of {_listed(stages(body))}")
     parts = _split_sequential(body, stage) or _split_graph(body, stage)
     _refuse_shared_weights(*parts, stage)
     return parts[0].eval(), parts[1].eval()
@@ -126,8 +126,8 @@ def trace(module: nn.Module) -> Trace:
     except Exception as error:  # whatever a foreign forward does with a symbolic tensor
         reason = str(error).partition("\n")[0].partition(". ")[0] or type(error).__name__
         raise LQFError(
-            f"{type(module).__name__} cannot be cut: torch.fx cannot trace its forward ({reason}). "
-            "Linearise all of it, or write it as an nn.Sequential of stages."
+            f"{type(module).__name__} cannot be cut: torch.fx cannot trace its forward ({reason}); "
+            "linearise all of it, or write it as an nn.Sequential of stages"
         ) from error
     return Trace(graph, tracer.starts, tracer.once(tracer.given), tracer.once(tracer.made))
 
@@ -195,13 +195,13 @@ def _split_graph(body: nn.Module, stage: str) -> tuple[nn.Module, nn.Module]:
     traced = trace(body)
     usable = _listed(stages(body))
     if stage not in traced.starts:
-        raise LQFError(f"`{stage}` is never called as a whole; choose one of {usable}.")
+        raise LQFError(f"`{stage}` is never called as a whole; choose one of {usable}")
     crossing = traced.crossing(stage)
     if len(crossing) != 1:
         found = ", ".join(n.name for n in crossing)
         raise LQFError(
             f"the network cannot be cut at `{stage}`: {len(crossing)} values cross there ({found}), "
-            f"one tensor is needed; choose one of {usable}."
+            f"one tensor is needed; choose one of {usable}"
         )
     cut, (passed,) = traced.starts[stage], crossing
     prefix, suffix = fx.Graph(), fx.Graph()
@@ -220,7 +220,7 @@ def _refuse_shared_weights(prefix: nn.Module, suffix: nn.Module, stage: str) -> 
     later = {id(p): name for name, p in suffix.named_parameters()}
     shared = [later[id(p)] for p in prefix.parameters() if id(p) in later]
     if shared:
-        raise LQFError(f"the network cannot be cut at `{stage}`: `{shared[0]}` acts on both sides of the cut.")
+        raise LQFError(f"the network cannot be cut at `{stage}`: `{shared[0]}` acts on both sides of the cut")
 
 
 def _listed(names: tuple[str, ...]) -> str:

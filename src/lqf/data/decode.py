@@ -57,8 +57,8 @@ def to_image(raw: Raw, at_least: int | None = None) -> Image.Image:
     """Upright RGB pixels; raises `Unreadable`.
 
     Args:
-        raw: What a source hands out.
-        at_least: The side that is needed in the end; a JPEG may be decoded smaller, with sides ≥ 2 · ``at_least``.
+        raw: what a source hands out.
+        at_least: the side that is needed in the end; a JPEG may be decoded smaller, with sides ≥ 2 · ``at_least``.
     """
     if isinstance(raw, Tensor):
         raise TypeError("tensors go to the network unchanged; they have no picture")

@@ -22,10 +22,10 @@ class Format:
 
     Attributes:
         name: Pillow's.
-        extensions: Of its files; the first one names it in sentences.
-        plugin: The module that decodes it.
-        package: What to install where it is not decoded; empty: Pillow always does.
-        brands: With which such a file begins, behind its first eight bytes (`ftyp` boxes), where it needs a package.
+        extensions: of its files; the first one names it in sentences.
+        plugin: the module that decodes it.
+        package: what to install where it is not decoded; empty: Pillow always does.
+        brands: with which such a file begins, behind its first eight bytes (`ftyp` boxes), where it needs a package.
     """
 
     name: str

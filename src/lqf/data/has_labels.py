@@ -20,8 +20,8 @@ def has_labels(source: Any, classes: Collection[str]) -> bool:
     """Whether labels can be read with the images, which need not have any: they are only asked about.
 
     Args:
-        source: What `load_samples` or `load_unlabelled` take.
-        classes: Of the model: a folder has labels where one of its folders is called like a class.
+        source: what `load_samples` or `load_unlabelled` take.
+        classes: of the model: a folder has labels where one of its folders is called like a class.
     """
     if isinstance(source, str | os.PathLike) and (path := Path(source).expanduser()).is_dir():
         return any((path / name).is_dir() for name in classes)

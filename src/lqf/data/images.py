@@ -26,10 +26,10 @@ class Images(Protocol):
     """What everything downstream uses.
 
     Attributes:
-        samples: Those whose image could be read.
+        samples: those whose image could be read.
         skipped: (id, reason) of the samples that could not be read.
         hashes: sha256 of each sample's file, array or tensor bytes.
-        own: The samples whose pixels this process can give; all, unless many processes share the work.
+        own: the samples whose pixels this process can give; all, unless many processes share the work.
     """
 
     samples: Samples
@@ -69,12 +69,12 @@ def open_images(
     """Read every image once: hash it, find out whether it can be decoded, and keep it resized if all fit in memory.
 
     Args:
-        samples: What to read.
-        preprocess: Resize and crop.
-        strict: Refuse images that cannot be read, instead of listing them in ``skipped``.
-        workers: Threads; default: one per processor.
-        memory_bytes: What the resized images may take, N · 3 · R² bytes; default: half of what is free.
-        progress: Called after every image.
+        samples: what to read.
+        preprocess: resize and crop.
+        strict: refuse images that cannot be read, instead of listing them in ``skipped``.
+        workers: threads; default: one per processor.
+        memory_bytes: what the resized images may take, N · 3 · R² bytes; default: half of what is free.
+        progress: called after every image.
 
     Returns:
         The images. Some may be skipped, so check again that the samples left are trainable.

@@ -48,23 +48,23 @@ def load_samples(
         source: A folder ``CLASS/…/*.jpg``; a ``.csv`` manifest; a data frame with the columns ``path`` or ``image``,
             ``label`` and optionally ``weight`` and ``group``; a map-style data set of (image, label) or of dicts with
             both; images in numpy or torch; a list of image paths, PIL images, arrays, pairs or dicts; or `Samples`.
-        labels: One per image, whole numbers or names, for sources that have none of their own.
-        sample_weight: One per image, not negative; default 1.
-        groups: One per image; images of one group leave together in leave-one-out.
-        ids: One per image, for arrays and lists; default "0", "1", … or the paths.
-        classes: The classes of a trained model, in its order. Images of other classes are left out with a warning, or
+        labels: one per image, whole numbers or names, for sources that have none of their own.
+        sample_weight: one per image, not negative; default 1.
+        groups: one per image; images of one group leave together in leave-one-out.
+        ids: one per image, for arrays and lists; default "0", "1", … or the paths.
+        classes: the classes of a trained model, in its order. Images of other classes are left out with a warning, or
             refused where the labels were given.
-        limit_per_class: Use at most so many images of each class, chosen by ``seed``.
-        seed: Chooses the images of ``limit_per_class``.
+        limit_per_class: use at most so many images of each class, chosen by ``seed``.
+        seed: chooses the images of ``limit_per_class``.
         tensors: "pictures", or "normalized": floating-point images are the network's inputs and go in unchanged.
-        strict: Refuse what is left out with a warning otherwise.
-        progress: Reports how far a data set is read and what is left out.
+        strict: refuse what is left out with a warning otherwise.
+        progress: reports how far a data set is read and what is left out.
 
     Returns:
         The samples; `check_trainable` says whether they suffice to train on. Without labels, all are −1.
 
     Raises:
-        LQFError: With a sentence that names what cannot be used.
+        LQFError: with a sentence that names what cannot be used.
     """
     given = None if labels is None else plain_labels(labels)
     if given is not None and len(given) == 1:

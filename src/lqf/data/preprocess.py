@@ -35,18 +35,18 @@ class Preprocess:
     """Resize to R × R, cut out ``size`` × ``size``, normalise. The paper: R = 256, ``size`` = 224, bilinear.
 
     Attributes:
-        size: Side of what the network sees.
+        size: side of what the network sees.
         resize: R; default round(size · 256 / 224).
         keep_aspect: False (paper): the whole image is resized to R × R. True: its short side to R, and the central
             square is kept.
-        interpolation: Resampling filter (both widen when shrinking, so nothing aliases).
-        mean: Per channel, of pixels in [0, 1].
-        std: Per channel, of pixels in [0, 1].
-        views: The fixed crops of an image, all of which are used: only the centre; the centre and its mirror image;
+        interpolation: resampling filter (both widen when shrinking, so nothing aliases).
+        mean: per channel, of pixels in [0, 1].
+        std: per channel, of pixels in [0, 1].
+        views: the fixed crops of an image, all of which are used: only the centre; the centre and its mirror image;
             centre and four corners; those five and their mirror images; "resized", the centre, its mirror image and two
             random resized crops, drawn from the image's contents; "crops8", likewise with six crops of ``crop_area``
             and ``crop_ratio`` (any number from 3 on). View 0 is always the centre.
-        crop_area: Least share of the image that a drawn crop of "crops8" shows; the share is uniform from there to 1.
+        crop_area: least share of the image that a drawn crop of "crops8" shows; the share is uniform from there to 1.
         crop_ratio: r, the most by which such a crop is longer in one direction than in the other; its ratio is
             log-uniform in [1/r, r].
     """

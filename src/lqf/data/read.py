@@ -44,11 +44,11 @@ def read_table(
     """The table of any source; see `load_samples`.
 
     Args:
-        source: Where the images are.
+        source: where the images are.
         labelled: False where labels are given elsewhere, or there are none.
-        tensors: What floating-point arrays and tensors are; see `array_source`.
-        strict: Refuse what a folder has too much.
-        progress: Reports how far a data set is read, and what is left out.
+        tensors: what floating-point arrays and tensors are; see `array_source`.
+        strict: refuse what a folder has too much.
+        progress: reports how far a data set is read, and what is left out.
     """
     table = _read(_plain(source), labelled, tensors, strict, progress)
     check_kind(table.source, tensors)

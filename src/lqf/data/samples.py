@@ -21,12 +21,12 @@ class Samples:
     """One row per image. It knows how to read the image and does not hold pixels.
 
     Attributes:
-        ids: Unique and stable: the path inside the folder or beside the manifest, with `/`; "0", "1", … for arrays.
-        classes: Names of the classes; `labels` index into them.
+        ids: unique and stable: the path inside the folder or beside the manifest, with `/`; "0", "1", … for arrays.
+        classes: names of the classes; `labels` index into them.
         labels: (N,) int64; −1 where the label is not known (images to predict).
         weights: (N,) float64, the sᵢ of the objective.
-        groups: Samples of one group leave together in leave-one-out; None: each sample alone.
-        source: Where the images are read from.
+        groups: samples of one group leave together in leave-one-out; None: each sample alone.
+        source: where the images are read from.
     """
 
     ids: tuple[str, ...]

@@ -17,11 +17,11 @@ class Table:
     """Columns as they were found.
 
     Attributes:
-        source: Where the images are read from.
-        ids: One per image.
-        labels: Names or whole numbers; None where the source has no labels.
-        weights: One per image, or None.
-        groups: One per image, or None.
+        source: where the images are read from.
+        ids: one per image.
+        labels: names or whole numbers; None where the source has no labels.
+        weights: one per image, or None.
+        groups: one per image, or None.
     """
 
     source: Source

@@ -43,14 +43,14 @@ def load_unlabelled(
     is named twice is read once. A named file that is not an image is refused; a damaged one is found by `open_images`.
 
     Args:
-        source: One image, as a path, a PIL image, an array or a tensor; or many: a folder at any depth, a manifest (of
+        source: one image, as a path, a PIL image, an array or a tensor; or many: a folder at any depth, a manifest (of
             which ``path`` suffices), a list of all of these, or what `load_samples` takes.
-        classes: Of the model.
+        classes: of the model.
         tensors: "pictures", or "normalized", as at the fit.
-        fitted: The shape of one image of the fit (`Source.shape`), which decides whether an array is one image or many:
+        fitted: the shape of one image of the fit (`Source.shape`), which decides whether an array is one image or many:
             see `picture_batch` and `tensor_batch`.
-        each: Every path of a list is an image to predict, also where it is named twice.
-        progress: Reports how far a data set is read.
+        each: every path of a list is an image to predict, also where it is named twice.
+        progress: reports how far a data set is read.
     """
     if isinstance(source, np.ndarray | Tensor) and not _is_text(source):
         source = _batch(source, tensors, fitted)

@@ -67,7 +67,7 @@ def open_known(
     """Images that were opened before, when they had these hashes; their pixels are read when they are asked for.
 
     Raises:
-        LQFError: Naming the images that are missing or have changed.
+        LQFError: naming the images that are missing or have changed.
     """
     if isinstance(samples.source, TensorSource):
         images = open_images(samples, preprocess, strict=True, progress=progress)

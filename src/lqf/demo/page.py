@@ -27,8 +27,8 @@ class Page:
         """The page of a result.
 
         Args:
-            result: As `run_demo` returns it.
-            pictures: Image file of every suspicious cell, by id.
+            result: as `run_demo` returns it.
+            pictures: image file of every suspicious cell, by id.
         """
         shown = {c["id"]: small_picture(pictures[c["id"]]) for c in result["suspicious"]}
         slowest = max(stage["seconds"] for stage in result["stages"]) or 1.0

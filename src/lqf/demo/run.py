@@ -54,16 +54,16 @@ def run_demo(
     """Fit some solar cells as far as the time allows, test every model that was kept on others, write a page about it.
 
     Args:
-        out: Folder to write; it appears whole or not at all.
-        n_train: Cells to learn from.
-        n_test: Other cells, for the test.
-        n_shown: How many suspicious labels to show.
-        size: Side of the images in pixels.
-        overwrite: Replace the folder of an earlier demo.
-        seed: Chooses the cells (and the folds of the linearisation point).
+        out: folder to write; it appears whole or not at all.
+        n_train: cells to learn from.
+        n_test: other cells, for the test.
+        n_shown: how many suspicious labels to show.
+        size: side of the images in pixels.
+        overwrite: replace the folder of an earlier demo.
+        seed: chooses the cells (and the folds of the linearisation point).
         device: "auto", "cpu", "cuda", …
-        began: Moment of `time.monotonic` from which on the time counts; default: now.
-        progress: Where to report.
+        began: moment of `time.monotonic` from which on the time counts; default: now.
+        progress: where to report.
 
     Returns:
         The content of ``result.json``.

@@ -30,9 +30,9 @@ class Cell:
     """One solar cell.
 
     Attributes:
-        id: Path inside the package's data folder.
-        path: The image.
-        defect: The annotated defect probability.
+        id: path inside the package's data folder.
+        path: the image.
+        defect: the annotated defect probability.
         kind: "mono" or "poly".
     """
 

@@ -134,7 +134,7 @@ def _refusing() -> Iterator[None]:
         yield
     except (LQFError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise _Refused(reason.rstrip(".")) from error
+        raise _Refused(reason) from error
 
 
 @dataclass(frozen=True)

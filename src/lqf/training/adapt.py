@@ -31,11 +31,11 @@ class Adapted:
     """Adapted weights.
 
     Attributes:
-        state: Body and classifier, with the names `load_backbone(backbone, weights=FILE)` reads.
-        losses: Mean cross-entropy of each epoch, while it ran.
-        errors: Share of wrong answers in each epoch, while it ran.
-        backbone: Whose weights they are.
-        leaky: The activations they are adapted to.
+        state: body and classifier, with the names `load_backbone(backbone, weights=FILE)` reads.
+        losses: mean cross-entropy of each epoch, while it ran.
+        errors: share of wrong answers in each epoch, while it ran.
+        backbone: whose weights they are.
+        leaky: the activations they are adapted to.
     """
 
     state: dict[str, Tensor]
@@ -63,15 +63,15 @@ def adapt(
     their folder names); otherwise a new one starts at zero, so that the first step leaves the body alone.
 
     Args:
-        backbone: What to adapt.
-        images: Source data, e.g. ImageNet's training folder.
-        epochs: Passes over it.
-        learning_rate: Constant.
-        batch_size: All batches have this size; the last images, where they do not fill one, are left out.
-        weight_decay: Of SGD, as in the usual ImageNet training.
-        scheme: Random views (`lqf.data.crops`), or the fixed centre view.
-        seed: Order and views.
-        progress: Called after every batch.
+        backbone: what to adapt.
+        images: source data, e.g. ImageNet's training folder.
+        epochs: passes over it.
+        learning_rate: constant.
+        batch_size: all batches have this size; the last images, where they do not fill one, are left out.
+        weight_decay: of SGD, as in the usual ImageNet training.
+        scheme: random views (`lqf.data.crops`), or the fixed centre view.
+        seed: order and views.
+        progress: called after every batch.
     """
     _check(images, epochs, learning_rate, batch_size)
     preprocess = backbone.preprocess()
@@ -92,7 +92,7 @@ def adapt(
     device = next(backbone.body.parameters()).device
     tuned = how.fit(backbone, images, preprocess, device=device, start=start, progress=progress)
     if tuned.diverged:
-        raise LQFError("adapting diverged (the loss is not finite); try a smaller learning rate.")
+        raise LQFError("adapting diverged (the loss is not finite); try a smaller learning rate")
     body, top = tuned.network.body, tuned.network.head
     state = body.state_dict() | {f"{backbone.head}.{k}": t for k, t in top.state_dict().items()}
     kept = {name: t.detach().cpu().contiguous().clone() for name, t in state.items()}
@@ -103,9 +103,9 @@ def save_adapted(adapted: Adapted, path: str | Path, *, overwrite: bool = False)
     """Write adapted weights as safetensors, whole or not at all."""
     path = Path(path)
     if path.suffix != ".safetensors":
-        raise LQFError(f"adapted weights are written as safetensors; give `{path.with_suffix('.safetensors')}`.")
+        raise LQFError(f"adapted weights are written as safetensors; give `{path.with_suffix('.safetensors')}`")
     if path.exists() and not overwrite:
-        raise LQFError(f"`{path}` exists already; choose another name or allow it to be overwritten.")
+        raise LQFError(f"`{path}` exists already; choose another name or allow it to be overwritten")
     about = {"lqf_backbone": adapted.backbone, "lqf_leaky": str(adapted.leaky)}
     with atomic_file(path) as temporary:
         save_file(adapted.state, temporary, metadata=about)
@@ -125,7 +125,7 @@ def _check(images: Images, epochs: int, learning_rate: float, batch_size: int) -
         given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
         raise LQFError(
             "adapting needs at least one epoch, batches of two or more images and a positive learning rate; "
-            f"got {', '.join(starmap(naming.given, given.items()))}."
+            f"got {', '.join(starmap(naming.given, given.items()))}"
         )
     if len(images) < 2 or (images.samples.labels < 0).any() or len(images.samples.classes) < 2:
-        raise LQFError("adapting needs labelled images of two or more classes.")
+        raise LQFError("adapting needs labelled images of two or more classes")

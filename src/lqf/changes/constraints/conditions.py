@@ -190,7 +190,10 @@ class KeepRight:
         old = outputs_like(model, *opening.outputs_of(self.old, images))
         kept = (decide(old) == labels).nonzero()[:, 0].tolist()
         if not kept:
-            raise LQFError("the older model gets none of these images right, so there is nothing to keep")
+            raise LQFError(
+                "the older model gets none of these images right, so there is nothing to keep; give images that it "
+                "knows, or leave the constraint out"
+            )
         c, ids = outputs_per_image(model), images.samples.ids
         at, named = _Entries(), []
         for i in kept:
@@ -244,7 +247,7 @@ class Bound:
     def rows(self, opening: Opening) -> Rows:
         """One for every image, or one in all, for each of the outputs."""
         if self.lower is None and self.upper is None:
-            raise LQFError("a bound needs lower=, upper=, or both")
+            raise LQFError("a bound has no limits; give lower=, upper=, or both")
         if self.lower is not None and self.upper is not None and self.lower > self.upper:
             raise LQFError(f"no output is {self._range()}; give lower below upper")
         images = opening.training() if self.images is None else opening.open(self.images)

@@ -30,10 +30,10 @@ def read_dataset(dataset: Any, *, labelled: bool = True, tensors: str = PICTURES
     ``features["label"].names``, as those of Hugging Face do.
 
     Args:
-        dataset: Has a length and items by number. Images are PIL, or arrays or tensors as in `array_source`.
+        dataset: has a length and items by number. Images are PIL, or arrays or tensors as in `array_source`.
         labelled: False where labels are given elsewhere; an item may then be the image alone.
-        tensors: What floating-point images are, see `array_source`.
-        progress: Reports how far the reading is.
+        tensors: what floating-point images are, see `array_source`.
+        progress: reports how far the reading is.
     """
     n = _length(dataset)
     labels: dict[int, Label] = {}

@@ -25,9 +25,9 @@ def read_folder(root: Path, *, strict: bool = False, progress: Progress = SILENT
     that nothing is lost silently.
 
     Args:
-        root: The folder.
-        strict: Refuse the first two instead.
-        progress: Where it is said.
+        root: the folder.
+        strict: refuse the first two instead.
+        progress: where it is said.
     """
     folders = sorted(e.name for e in _entries(root) if _is_folder(e))
     check_no_parts(root, [name for name in folders if any(_is_folder(e) for e in _entries(root / name))], folders)

@@ -31,11 +31,11 @@ def read_frame(frame: Any, *, labelled: bool = True, tensors: str = PICTURES, pr
     """The table of a data frame; other columns are ignored.
 
     Args:
-        frame: Has a column ``path``, relative to the working directory, or ``image``, of paths or of pictures as in a
+        frame: has a column ``path``, relative to the working directory, or ``image``, of paths or of pictures as in a
             list.
         labelled: False where labels are not needed, or given elsewhere.
-        tensors: What floating-point images are, see `array_source`.
-        progress: Reports how far the reading is.
+        tensors: what floating-point images are, see `array_source`.
+        progress: reports how far the reading is.
     """
     column = _columns(frame, labelled)
     table = _images(column.get(_IMAGE) or column["path"], tensors, progress)

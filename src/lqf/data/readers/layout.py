@@ -62,11 +62,11 @@ def picture_batch(array: Array, fitted: Shape | None) -> Array:
     C = 3 or 4 says that it is one in colour; where it was not, it is one picture, and must have channels.
 
     Args:
-        array: What was given.
+        array: what was given.
         fitted: (H, W) or (H, W, C) of one picture of the fit; None: those were no arrays.
 
     Raises:
-        LQFError: Where the shape can be read in two ways, or in none.
+        LQFError: where the shape can be read in two ways, or in none.
     """
     shape = tuple(array.shape)
     grey = fitted is not None and len(fitted) == 2
@@ -86,8 +86,8 @@ def tensor_batch(array: Array, fitted: Shape | None) -> Array:
     """Normalised tensors to predict along the first axis; one of them becomes a batch of one.
 
     Args:
-        array: What was given.
-        fitted: Shape of one tensor of the fit; None: it is not known, and the first axis is that of the samples.
+        array: what was given.
+        fitted: shape of one tensor of the fit; None: it is not known, and the first axis is that of the samples.
     """
     if fitted is None:
         return array

@@ -43,7 +43,7 @@ def read_manifest(manifest: Path, *, labelled: bool = True) -> Table:
     empty weight is 1. An empty group is the image alone: blank cells must not become one big group.
 
     Args:
-        manifest: The file.
+        manifest: the file.
         labelled: False where images are to be predicted: labels are not needed, and not read.
     """
     root = Path(os.path.normpath(manifest.parent))

@@ -18,9 +18,9 @@ def check_no_parts(root: Path, nested: Sequence[str], folders: Sequence[str]) ->
     """LQFError where every folder is called like a part of a data set and holds class folders in turn.
 
     Args:
-        root: That they lie in.
-        nested: Those with folders inside.
-        folders: All of them.
+        root: that they lie in.
+        nested: those with folders inside.
+        folders: all of them.
     """
     if not folders or set(nested) != set(folders) or not all(name.lower() in TRAIN + TEST for name in folders):
         return
