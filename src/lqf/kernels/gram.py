@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from lqf.linear.batch import pass_bytes
+from lqf.linear.inputs import Inputs
 from lqf.linear.layers import Layer, NormLayer, Tape, in_groups
 from lqf.linear.problem import QuadraticProblem
 from lqf.linear.ridge import Ridge
 from lqf.linear.stages import Groups, group_of
 from lqf.runtime.memory import available_bytes
 from lqf.runtime.precision import matmul_precision
-from lqf.utils.progress import SILENT, Progress
+from lqf.utils.progress import SILENT, Progress, Stage
 from lqf.utils.text import counted
 
 Cotangents = Callable[[Tensor], Tensor]
@@ -161,8 +162,9 @@ def body_kernels(
         progress: where to report.
     """
     keeper = keeper if problem.inputs.world.size == 1 else None
-    n, world, inputs = len(problem.targets), problem.inputs.world, problem.inputs.gathered()
-    tape = Tape(problem.model.body, inputs.example())
+    n, world = len(problem.targets), problem.inputs.world
+    jacobian = _Jacobian.of(problem, cotangents, per_row, joint=joint)
+    tape = jacobian.tape
     per_gradient = max(1, min(world.all_gather(budget)) // (n * per_row * problem.targets.element_size()))
     begun = keeper.load() if keeper else None
     if begun and begun[2] > 2 * per_gradient:  # there was more memory then
@@ -173,36 +175,83 @@ def body_kernels(
     every = parts(tape, min(per_gradient, math.ceil(problem.model.body.size / world.size)), into.key)
     mine = [part for part, owner in zip(every, world.deal([p.size for p in every]), strict=True) if owner == world.rank]
     held = list(grouped(mine, per_gradient))
-    saved, *layers = pass_bytes(tape, inputs.example(1))
     m = n * per_row if joint else n
     kernel = torch.zeros(sets, max(1, len(groups)), m, m, dtype=torch.float64, device=problem.targets.device)
     if begun:
         kernel.copy_(begun[0])
         progress.say(f"resuming after {begun[1]} of {counted(len(held), 'part')} of the kernel")
     first = begun[1] if begun else 0
-    draws = per_row // sets  # of a set
     _give_back(kernel.device)
     with progress.stage("per-sample Jacobians", total=n * (len(held) - first), unit="rows") as stage:
         for at, group in enumerate(held[first:], first + 1):
-            rows = problem.targets.new_empty(n, per_row, sum(p.size for p in group))
-            sizes = (saved + _whole_bytes(tape, group, rows.element_size()), *layers)
-            step = rows_at_a_time(inputs.batch_size, min(TOGETHER, per_row), sizes, rows.device)
-            done = 0  # batches come in the order of the rows
-            for index, x in inputs.batches():
-                with matmul_precision(fast=per_row > 1 and not joint):
-                    gradients(tape, group, x, cotangents(index), rows[done : done + len(x)], step)
-                done += len(x)
-                stage.advance(len(x))
-            for which, factor, columns in into.runs(group):
-                run = rows[..., columns]
-                for k, block in enumerate([run.flatten(0, 1)] if joint else run.unbind(1)):
-                    scale = factor if joint else factor / draws
-                    add_gram(kernel[k // draws, which], block, scale, fast=per_row > 1 and not joint)
-            del rows, run, block  # the next group's must not be held at the same time
+            jacobian.add_products(kernel, group, into.runs(group), stage)
             _give_back(kernel.device)
             if keeper:
                 keeper.save(kernel, at, per_gradient)
     return world.all_reduce_(kernel)
+
+
+@dataclass(frozen=True)
+class _Jacobian:
+    """Gradients of all rows by some of the weights at a time; arguments as of `body_kernels`.
+
+    Attributes:
+        inputs: rows of all processes.
+        tape: the network's layers.
+        whole: bytes of a pass that saves what the way back needs, of one row (`pass_bytes`).
+    """
+
+    problem: QuadraticProblem
+    cotangents: Cotangents
+    per_row: int
+    joint: bool
+    inputs: Inputs
+    tape: Tape
+    whole: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, problem: QuadraticProblem, cotangents: Cotangents, per_row: int, *, joint: bool) -> _Jacobian:
+        inputs = problem.inputs.gathered()
+        tape = Tape(problem.model.body, inputs.example())
+        return cls(problem, cotangents, per_row, joint, inputs, tape, pass_bytes(tape, inputs.example(1)))
+
+    @property
+    def fast(self) -> bool:
+        """An average of several kernels is an estimate anyway."""
+        return self.per_row > 1 and not self.joint
+
+    def add_products(
+        self, kernel: Tensor, group: list[Part], runs: Sequence[tuple[int, float, slice]], stage: Stage
+    ) -> None:
+        """Inner products of the gradients by a group of weights, added to (sets, S, m, m).
+
+        Args:
+            kernel: so far.
+            group: the weights.
+            runs: matrix, factor and columns of consecutive ones.
+            stage: told of every row.
+        """
+        rows = self._rows(group, stage)
+        draws = self.per_row // len(kernel)  # of a set
+        for which, factor, columns in runs:
+            run = rows[..., columns]
+            for k, block in enumerate([run.flatten(0, 1)] if self.joint else run.unbind(1)):
+                scale = factor if self.joint else factor / draws
+                add_gram(kernel[k // draws, which], block, scale, fast=self.fast)
+
+    def _rows(self, group: list[Part], stage: Stage) -> Tensor:
+        """(n, R, weights of the group)."""
+        rows = self.problem.targets.new_empty(len(self.problem.targets), self.per_row, sum(p.size for p in group))
+        saved, *layers = self.whole
+        sizes = (saved + _whole_bytes(self.tape, group, rows.element_size()), *layers)
+        step = rows_at_a_time(self.inputs.batch_size, min(TOGETHER, self.per_row), sizes, rows.device)
+        done = 0  # batches come in the order of the rows
+        for index, x in self.inputs.batches():
+            with matmul_precision(self.fast):
+                gradients(self.tape, group, x, self.cotangents(index), rows[done : done + len(x)], step)
+            done += len(x)
+            stage.advance(len(x))
+        return rows
 
 
 @dataclass(frozen=True)
