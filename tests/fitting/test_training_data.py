@@ -100,6 +100,12 @@ def test_another_network_is_noticed(solver: str, keep: str, sentence: str) -> No
         model.analyse(x)
 
 
+def test_a_sample_may_be_a_number_of_numpy() -> None:
+    x, y = data()
+    analysis = classifier(**FIXED).fit(x, y).analyse(x)
+    assert (analysis.what_if(x[:1], without=np.int64(3)).outputs == analysis.what_if(x[:1], without=[3]).outputs).all()
+
+
 def test_wrong_questions_get_a_sentence() -> None:
     x, y = data()
     analysis = classifier(**FIXED).fit(x, y).analyse(x)

@@ -66,7 +66,7 @@ class Change:
 def sample_numbers(keys: str | int | Iterable[str | int], names: Sequence[str], what: str = "sample") -> list[int]:
     """Numbers of samples (or units) that are given by id or number, one or many."""
     number = {name: i for i, name in enumerate(names)}
-    given = [keys] if isinstance(keys, str | int) else list(keys)
+    given = [keys] if isinstance(keys, str | int | np.integer) else list(keys)
     return [_sample(key, number, what) for key in given]
 
 

@@ -6,7 +6,7 @@ import argparse
 import shlex
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
 from lqf.cli.fit_summary import details, show
@@ -14,6 +14,9 @@ from lqf.errors import LQFError, ProcessLost
 from lqf.runtime.distributed import joined, launched
 from lqf.settings import EFFORT, IMAGES, PROBLEM, SOLVING, Settings, Setup
 from lqf.utils.progress import Progress
+
+if TYPE_CHECKING:
+    from lqf.fitting import Model
 
 __all__ = ["SUMMARY", "add_options", "details", "run", "show"]
 
@@ -63,7 +66,6 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         raise LQFError("a private fit goes on from no other, and keeps no checkpoint; leave out --resume")
     out, checkpoint = _targets(args)
     from lqf.estimator import LQFClassifier  # now: a wrong path is reported without waiting for torch
-    from lqf.fitting import Model
     from lqf.runtime.deadline import process_began
     from lqf.storage import check_target, kept_bytes, save
     from lqf.utils.rooms import recover
@@ -107,7 +109,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return result | {"seconds": time.monotonic() - began} if private else result
 
 
-def _earlier(args: argparse.Namespace, out: Path, progress: Progress) -> Any:
+def _earlier(args: argparse.Namespace, out: Path, progress: Progress) -> Model | None:
     """The model in RUN, to go on from; None where there is none, or where it saw a part of the images alone."""
     if not args.resume or not out.exists():
         return None

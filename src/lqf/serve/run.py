@@ -9,7 +9,7 @@ from lqf.errors import LQFError, MissingDependency
 from lqf.serve.ahead import Ahead
 from lqf.serve.app import application
 from lqf.serve.apply import Applying
-from lqf.serve.security import Guard
+from lqf.serve.security import Guard, Guarded
 from lqf.serve.session import Session
 from lqf.utils.progress import Progress
 
@@ -56,7 +56,7 @@ def check_installed() -> None:
         raise MissingDependency("starlette and uvicorn", "`lqf serve`", "pip install 'lqf-torch[serve]'") from e
 
 
-def _run(app: Any, bound: socket.socket) -> None:
+def _run(app: Guarded, bound: socket.socket) -> None:
     import uvicorn
 
     config = uvicorn.Config(

@@ -32,17 +32,17 @@ NOTHING_LEFT = (
 
 @dataclass(frozen=True)
 class DeletionCertificate:
-    """Of one call of forget.
+    """What one call of `forget` did, and what that proves.
 
     Attributes:
-        forgotten: sha256 of the ids.
-        remaining: samples that are left.
+        forgotten: sha256 of the ids of the samples that were forgotten.
+        remaining: number of samples that are left.
         strict: whether everything was made again.
-        members: what became of the model, or of the members of a stack.
-        depends_on: what has seen the forgotten samples and stays.
-        difference: largest difference of a prediction to a refit; None where that was not asked for.
+        members: what became of the model, or of each member of a stack.
+        depends_on: parts of the model that have seen the forgotten samples and stay.
+        difference: largest difference of a prediction from a refit's; None where that was not asked for.
         scale: largest prediction of the refit, in the same units; None likewise.
-        seconds: taken.
+        seconds: that it took.
     """
 
     forgotten: tuple[str, ...]

@@ -91,15 +91,15 @@ def concluded(
     outcome = Outcome(
         name,
         SOLVED,
-        solution.solver,
-        solution.level,
-        far.residual,
-        proof.relative_residual,
-        far.bound,
-        solution.ridge,
-        proof.passes,
-        of_fit,
-        proof.converged,
+        solver=solution.solver,
+        level=solution.level,
+        residual=far.residual,
+        relative_residual=proof.relative_residual,
+        bound=far.bound,
+        strengths=solution.ridge,
+        passes=proof.passes,
+        passes_of_fit=of_fit,
+        converged=proof.converged,
     )
     entry = {**what, "solver": solution.solver, "passes": proof.passes, "passes_of_fit": of_fit}
     changed = changed_model(model, left.train, problem, solution, entry)

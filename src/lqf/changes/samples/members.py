@@ -41,7 +41,7 @@ class After:
     """A model after a change.
 
     Attributes:
-        model: it.
+        model: the changed one.
         outcomes: what became of every member.
         changed: those that were solved again, in the order of the model's members; None: others.
         chosen_again: whether a stack's weights were.

@@ -24,11 +24,11 @@ class Addition:
     """What adding samples did.
 
     Attributes:
-        added: samples.
-        n: samples in all.
-        classes: names of new ones.
-        members: what became of the model, or of the members of a stack.
-        seconds: taken.
+        added: number of samples that were added.
+        n: number of training samples now.
+        classes: names of the new classes.
+        members: what became of the model, or of each member of a stack.
+        seconds: that it took.
     """
 
     added: int

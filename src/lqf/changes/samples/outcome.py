@@ -21,15 +21,15 @@ class Outcome:
     """One model after a change.
 
     Attributes:
-        name: of a stack's member; "model" where there is one.
-        fate: what was done.
+        name: of the stack's member; "model" where there is no stack.
+        fate: what was done with it.
         solver, level: of its solution; None where it was not solved.
         residual: ‖Hδ − b‖ on the changed training data.
         relative_residual: ‖Hδ − b‖ / ‖b‖.
-        bound: ‖δ − δ*‖ ≤ residual / min(μ).
-        strengths: μ of head and body.
+        bound: on the distance from the optimum, ‖δ − δ*‖ ≤ residual / min(μ).
+        strengths: ridge strengths μ of head and body.
         passes: products over the data that the solve took.
-        passes_of_fit: that the fit took before the first change; None where it is not known.
+        passes_of_fit: products that the fit took before the first change; None where that is not known.
         converged: whether the tolerance was reached.
         note: what else is to be said.
     """
@@ -65,10 +65,10 @@ class Changed:
     """A model after a change, with the problem that it solves now.
 
     Attributes:
-        model: it.
-        outcome: what was done.
+        model: the changed one.
+        outcome: what was done with it.
         problem: its training problem, for what else is to be measured.
-        solution: of it.
+        solution: of that problem.
     """
 
     model: FittedModel

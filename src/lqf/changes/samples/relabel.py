@@ -28,10 +28,10 @@ class Relabelling:
     """What other labels did.
 
     Attributes:
-        relabelled: samples whose label is another one.
-        n: samples in all.
-        members: what became of the model, or of the members of a stack.
-        seconds: taken.
+        relabelled: number of samples whose label is another one now.
+        n: number of training samples.
+        members: what became of the model, or of each member of a stack.
+        seconds: that it took.
     """
 
     relabelled: int

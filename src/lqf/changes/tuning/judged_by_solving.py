@@ -63,10 +63,10 @@ class BySolving:
         responses = Responses(
             problem.schur(fast=True),
             curvature,
-            self.tol or SLOPE_TOL,
-            SLOPE_PRODUCTS,
-            problem.context.progress,
-            REDUCTION,
+            tol=self.tol or SLOPE_TOL,
+            max_products=SLOPE_PRODUCTS,
+            progress=problem.context.progress,
+            reduction=REDUCTION,
         )
         views = self.validation.n_views
         rows = (u / views).repeat_interleave(views, 0)[None].to(problem.features)
