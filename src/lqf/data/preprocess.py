@@ -66,7 +66,7 @@ class Preprocess:
             object.__setattr__(self, name, _triple(name, getattr(self, name)))
         if min(self.std) <= 0:
             raise LQFError(f"std is {self.std}; it must be positive")
-        _check_choice("interpolation", self.interpolation, Interpolation)
+        _check_interpolation(self.interpolation)
         view_count(self.views)
         for name, rule in (("crop_area", SHARE), ("crop_ratio", ONE_OR_MORE)):
             value = getattr(self, name)
@@ -198,6 +198,6 @@ def _triple(name: str, values: Any) -> Triple:
     return triple
 
 
-def _check_choice(name: str, value: str, choices: Any) -> None:
-    if value not in get_args(choices):
-        raise LQFError(f"{name} is {value!r}; choose {', '.join(get_args(choices))}")
+def _check_interpolation(value: str) -> None:
+    if value not in get_args(Interpolation):
+        raise LQFError(f"interpolation is {value!r}; choose {', '.join(get_args(Interpolation))}")

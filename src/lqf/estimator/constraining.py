@@ -54,7 +54,7 @@ class Constraining(Predictor):
         images, context = self._training(train, y, progress, fitted)
         opening = _Opening(self, images, context)
         rows = [c.rows(opening) for c in constraints]
-        self._adopt(constrain(fitted, constraints, rows, images, context).model)
+        self._adopt(constrain(fitted, constraints, rows, images, context))
         return self
 
     @computing

@@ -85,14 +85,14 @@ class Predictor(Shown, Parameters):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, progress: Progress | None = None) -> float:
         """Accuracy on labelled images."""
-        progress = self._shown(progress)
+        model, progress = self._model(), self._shown(progress)
         samples = load_samples(
             X,
             y,
             sample_weight=sample_weight,
-            classes=self._model().classes if y is None else self.classes_,
+            classes=model.classes if y is None else self.classes_,
             tensors=self.tensors,
-            strict=self._model().setup.strict,
+            strict=model.setup.strict,
             progress=progress,
         )
         images = self.open(samples, progress=progress)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from lqf.fitting.stack import Stack
 
 CPU = torch.device("cpu")
-
-
-class Ready(Protocol):
-    """Outputs of images.
-
-    Attributes:
-        samples: parts of a multiple of so many samples are passed through the network in the same batches as all
-            samples together, and so to the same bits.
-    """
-
-    @property
-    def samples(self) -> int: ...
-
-    def outputs(self, images: Images, progress: Progress = SILENT) -> Tensor:
-        """f of every image, (N, C), on the CPU."""
-        ...
 
 
 class ReadyModel:
@@ -62,6 +46,9 @@ class ReadyModel:
 
     @property
     def samples(self) -> int:
+        """Parts of a multiple of so many samples are passed through the network in the same batches as all samples
+        together, and so to the same bits.
+        """
         return max(1, self.batch_size // self.model.preprocess.n_views)
 
     def outputs(self, images: Images, progress: Progress = SILENT) -> Tensor:
@@ -109,6 +96,7 @@ class ReadyStack:
 
     @property
     def samples(self) -> int:
+        """Likewise, of all members."""
         return math.lcm(*(m.samples for m in self.members))
 
     def outputs(self, images: Images, progress: Progress = SILENT) -> Tensor:

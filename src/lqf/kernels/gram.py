@@ -229,7 +229,7 @@ class _Jacobian:
             kernel: so far.
             group: the weights.
             runs: matrix, factor and columns of consecutive ones.
-            stage: told of every row.
+            stage: advances with every row.
         """
         rows = self._rows(group, stage)
         draws = self.per_row // len(kernel)  # of a set

@@ -26,15 +26,13 @@ def own_kernel(
     queries: Inputs,
     signs: Tensor | None = None,
     *,
-    budget: int | None = None,
     progress: Progress = SILENT,
 ) -> Tensor:
     """⟨J_body(x)ᵀe_c, M⁻¹ J_body(x)ᵀe_d⟩·μ_head (images, C, C) in float64, J averaged over an image's views.
 
     With ``signs`` (R, C) the average over the outputs instead, (1/RC) Σ_r ⟨J(x)ᵀu_r, M⁻¹J(x)ᵀu_r⟩·μ_head: (images,).
-    ``budget``: bytes for gradients; default: a quarter of what is free.
     """
-    budget = available_bytes(problem.targets.device) // 4 if budget is None else budget
+    budget = available_bytes(problem.targets.device) // 4  # bytes for gradients
     c, v = problem.model.n_outputs, queries.n_views
     us = torch.eye(c).to(problem.targets) if signs is None else signs.to(problem.targets)
     through = combined(problem, us, mean_head=True)

@@ -77,10 +77,10 @@ class LinearModel:
         z = z if self.reader is None else self.reader.value(x)
         return z, self._outputs(z, dz, v, fold)
 
-    def jvp_at(self, z: Tensor, x: Tensor, delta: Tensor, fold: Tensor | None = None) -> Tensor:
-        """Jδ (B, C) of rows whose features z (B, p) are known."""
+    def jvp_at(self, z: Tensor, x: Tensor, delta: Tensor) -> Tensor:
+        """Jδ (B, C) of rows whose features z (B, p) are known, through the mean of the heads."""
         v, body = self.split(delta)
-        return self._outputs(z, self.body.jvp(x, body)[1], v, fold)
+        return self._outputs(z, self.body.jvp(x, body)[1], v, None)
 
     def body_jvp(self, x: Tensor, body: Tensor, fold: Tensor | None = None) -> Tensor:
         """W J_z v (B, C): the outputs' change by a change v of the body alone."""

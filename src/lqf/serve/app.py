@@ -41,7 +41,7 @@ def application(
     except ImportError as e:
         raise MissingDependency("starlette and uvicorn", "`lqf serve`", "pip install 'lqf-torch[serve]'") from e
     pages = Pages(session, guard.token, applying or Applying(session), ahead or Ahead(session))
-    asked = {
+    questions = {
         "/api/about": lambda query, path: answers.about(session),
         "/api/images/{set}": lambda query, path: answers.images(session, path["set"], query),
         "/api/image/{set}/{n:int}": lambda query, path: answers.image(session, path["set"], path["n"]),
@@ -50,7 +50,7 @@ def application(
         "/api/decays": lambda query, path: answers.decays(session),
         "/api/labels": lambda query, path: answers.labels(session, query),
     }
-    told = {
+    changes = {
         "/api/what-if": pages.what_if,
         "/api/correct": pages.correct,
         "/api/undo": pages.undo,
@@ -62,8 +62,8 @@ def application(
         Route("/picture/{set}/{n:int}/{side:int}", pages.picture),
         Route("/api/progress", pages.progress),
         Route("/api/own", pages.own, methods=["POST"]),
-        *(Route(path, pages.get(answer)) for path, answer in asked.items()),
-        *(Route(path, pages.post(answer), methods=["POST"]) for path, answer in told.items()),
+        *(Route(path, pages.get(answer)) for path, answer in questions.items()),
+        *(Route(path, pages.post(answer), methods=["POST"]) for path, answer in changes.items()),
     ]
     return Guarded(Starlette(routes=routes), guard)
 

@@ -44,19 +44,6 @@ SOLVED_RANK = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Constrained:
-    """A model that satisfies its constraints.
-
-    Attributes:
-        model: with new weights.
-        report: what was asked, how far it was violated before, what holds now, at which price.
-    """
-
-    model: Model
-    report: dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
 class Member:
     """One model whose weights move, as part of a sum.
 
@@ -223,8 +210,9 @@ class _Solving:
 
 def constrain(
     model: Model, constraints: Sequence[Constraint], rows: Sequence[Rows], train: Images, context: Context
-) -> Constrained:
-    """The model at the optimum of its problem under constraints.
+) -> Model:
+    """The model at the optimum of its problem under constraints; its report says how far each was violated before, what
+    holds now, and at which price.
 
     Args:
         model: fitted; its training problem is opened again.
@@ -253,7 +241,7 @@ def constrain(
         "rounds": solving.rounds,
         "level": level,
     }
-    return Constrained(_changed(model, solving.members, report), report)
+    return _changed(model, solving.members, report)
 
 
 def _opened(model: Model, rows: Sequence[Rows], train: Images, context: Context) -> _Solving:

@@ -13,7 +13,7 @@ from lqf.errors import LQFError
 from lqf.fitting import TrainingTable
 from lqf.fitting.stack import Model
 from lqf.utils import naming
-from lqf.utils.text import counted, listed
+from lqf.utils.text import listed
 
 
 def chosen(
@@ -128,8 +128,3 @@ def _found(gone: np.ndarray, what: str) -> np.ndarray:
     if not gone.any():
         raise LQFError(f"no training sample has {what}; nothing was forgotten")
     return gone
-
-
-def how_many(gone: np.ndarray) -> str:
-    """`3 images of 40`."""
-    return f"{counted(int(gone.sum()), 'image')} of {len(gone):,}"
