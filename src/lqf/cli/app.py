@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib.metadata import entry_points
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import lqf
 from lqf.cli import (
@@ -60,8 +60,6 @@ class Command(Protocol):
 
     SUMMARY: str
 
-    # a command that has more to say with -v has a function `details(result) -> str`, too
-
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Declare its arguments."""
 
@@ -70,6 +68,13 @@ class Command(Protocol):
 
     def show(self, result: dict[str, Any]) -> str:
         """The result for a person."""
+
+
+class Detailed(Command, Protocol):
+    """A command that has more to say with -v."""
+
+    def details(self, result: dict[str, Any]) -> str:
+        """The rest of the result for a person."""
 
 
 COMMANDS: dict[str, Command] = {
@@ -252,7 +257,7 @@ def _text(command: Command, result: dict[str, Any], args: argparse.Namespace) ->
     """The result for a person, with -v in full."""
     if not getattr(args, "details", False):
         return command.show(result)
-    return f"{command.show(result)}\n\n{command.details(result)}"  # type: ignore[attr-defined]
+    return f"{command.show(result)}\n\n{cast('Detailed', command).details(result)}"
 
 
 def print_json(result: Mapping[str, Any]) -> None:

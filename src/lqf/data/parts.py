@@ -47,10 +47,11 @@ def with_weights(images: Images, weights: np.ndarray) -> Images:
     raise TypeError(f"{type(images).__name__} has no weights of its own")
 
 
-def with_labels(images: Images, labels: np.ndarray) -> Images:
-    """The images with other labels (N,), in the same classes."""
+def with_labels(images: Images, labels: np.ndarray, classes: tuple[str, ...] | None = None) -> Images:
+    """The images with other labels (N,), in the same classes or in others."""
     if isinstance(images, PixelImages | TensorImages):
-        return replace(images, samples=replace(images.samples, labels=labels))
+        classes = images.samples.classes if classes is None else classes
+        return replace(images, samples=replace(images.samples, labels=labels, classes=classes))
     raise TypeError(f"{type(images).__name__} has no labels of its own")
 
 

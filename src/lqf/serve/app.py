@@ -7,7 +7,7 @@ import os
 import traceback
 from collections.abc import Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from lqf.errors import LQFError, MissingDependency
 from lqf.reports.html.environment import load_template
@@ -154,7 +154,7 @@ class Pages:
             raise Refused(400, "say which image, and the numbers of the training images to leave out")
         wanted = given.get("test") is not False
         waits = wanted and self.ahead.state == "running" and not self.session.test_prepared
-        found = answers.what_if(self.session, which, n, without, wanted and not waits)  # type: ignore[arg-type]
+        found = answers.what_if(self.session, which, n, without, wanted and not waits)
         return {**found, "ahead": self.ahead.now() if waits else None}
 
     def correct(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Pages:
         n, action, label = given.get("n"), given.get("action"), given.get("label")
         if not (_is_number(n) and isinstance(action, str) and isinstance(label, str | None)):
             raise Refused(400, "say which training image, and what is to become of it")
-        self.session.correct(n, action, label)  # type: ignore[arg-type]
+        self.session.correct(n, action, label)
         return answers.corrections(self.session)
 
     def undo(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def _read_json(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 

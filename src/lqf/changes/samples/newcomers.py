@@ -10,7 +10,7 @@ import numpy as np
 
 from lqf.changes.samples.members import about
 from lqf.changes.samples.outcome import Outcome
-from lqf.data import Images, Samples
+from lqf.data import Images, Samples, with_labels
 from lqf.data.labels import class_array, encode
 from lqf.data.sources import FileSource, TensorSource
 from lqf.data.unread import join_images
@@ -121,8 +121,7 @@ def relabelled(images: Images, classes: tuple[str, ...]) -> Images:
     if samples.classes == classes:
         return images
     number = np.array([classes.index(name) for name in samples.classes])
-    numbered = replace(samples, classes=classes, labels=number[samples.labels])
-    return replace(images, samples=numbered)  # type: ignore[type-var]
+    return with_labels(images, number[samples.labels], classes)
 
 
 def everyone(old: Images, new: Images) -> Images:
