@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lqf.analysis.audit import duplicates, informative, labels
-from lqf.analysis.audit.audit import Audit, Rows
+from lqf.analysis.audit.audit import Audit
+from lqf.analysis.audit.rows import Informative, Pair, Suspect
 from lqf.data.manifests import manifest_text, whole_path, without_manifest
 from lqf.data.readers.audit_table import CLEANED, RELABELLED
 from lqf.errors import LQFError
@@ -16,6 +17,7 @@ from lqf.reports.pictures import Tile, contact_sheet, png, thumbnail
 from lqf.utils.files import FolderKind, check_folder, new_folder, write_table
 
 FORMAT = "lqf-audit"
+Rows = Sequence[Mapping[str, Any]]
 _KIND = FolderKind("audit.json", FORMAT, "was not written by `lqf audit`")
 _ACROSS, _DOWN = 6, 6
 """Pictures in a row of a sheet, and rows (of classes, too)."""
@@ -59,7 +61,7 @@ def tables(audit: Audit) -> dict[str, tuple[Rows, Sequence[str]]]:
     def placed(rows: Rows, columns: Sequence[str], **paths: str) -> tuple[Rows, Sequence[str]]:
         if bare:
             return rows, columns
-        named = [r | {new: whole_path(samples, r[index]) for new, index in paths.items()} for r in rows]
+        named = [{**r, **{new: whole_path(samples, r[index]) for new, index in paths.items()}} for r in rows]
         return named, [*columns, *paths]
 
     return {
@@ -107,12 +109,12 @@ def _classes(audit: Audit) -> list[tuple[str, list[Tile]]]:
     return rows
 
 
-def _suspect(audit: Audit, row: dict[str, Any]) -> Tile:
+def _suspect(audit: Audit, row: Suspect) -> Tile:
     p = f"{row['predicted']}? ({row['predicted_probability']:.0%})"
     return thumbnail(audit.samples, row["index"], _SIDE), [p, f"labelled {row['label']}", row["id"]]
 
 
-def _pair(audit: Audit, row: dict[str, Any]) -> list[Tile]:
+def _pair(audit: Audit, row: Pair) -> list[Tile]:
     what = "same file" if row["same_file"] else f"cosine {row['similarity']:.3f}"
     return [
         (thumbnail(audit.samples, row["index"], _SIDE), [what, row["label"], row["id"]]),
@@ -120,5 +122,5 @@ def _pair(audit: Audit, row: dict[str, Any]) -> list[Tile]:
     ]
 
 
-def _informative(audit: Audit, row: dict[str, Any], end: str) -> Tile:
+def _informative(audit: Audit, row: Informative, end: str) -> Tile:
     return thumbnail(audit.samples, row["index"], _SIDE), [f"{end}: {row['information']:.2g}", row["id"]]

@@ -163,7 +163,7 @@ def labels(session: Session, query: Json) -> Json:
     return {
         "n": len(rows),
         "start": start,
-        "rows": [{"n": r["index"], **{k: r[k] for k in keys}} for r in rows[start : start + most]],
+        "rows": [{"n": r["index"], **{k: v for k, v in r.items() if k in keys}} for r in rows[start : start + most]],
         **corrections(session),
     }
 

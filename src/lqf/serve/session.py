@@ -17,6 +17,7 @@ import torch
 
 from lqf.analysis import Analysis, Queries
 from lqf.analysis.audit.labels import suspects
+from lqf.analysis.audit.rows import Suspect
 from lqf.analysis.curve import Curve
 from lqf.changes.tuning.path import TuningPath
 from lqf.data import Samples, load_unlabelled
@@ -108,7 +109,7 @@ class Session:
         return self.analysis.model.train.labels
 
     @cached_property
-    def suspects(self) -> list[dict[str, Any]]:
+    def suspects(self) -> list[Suspect]:
         """Every training sample, the most suspicious label first."""
         return suspects(self.analysis.model, self.loo)
 

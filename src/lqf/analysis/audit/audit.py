@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lqf.analysis.analysis import Analysis
 from lqf.analysis.audit import corrected, duplicates, informative, labels
+from lqf.analysis.audit.corrected import Rows
+from lqf.analysis.audit.rows import Confused, Informative, Pair, Suspect
 from lqf.data import Samples
 from lqf.fitting.class_weights import as_they_come, own_weights
 from lqf.utils.notebook import Shown
 from lqf.utils.text import counted, percent
-
-Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Audit(Shown):
         levels: how exact leave-one-out, information and similarity are, and what stands behind it.
     """
 
-    suspects: Rows
-    duplicates: Rows
-    information: Rows
-    confusions: Rows
+    suspects: list[Suspect]
+    duplicates: list[Pair]
+    information: list[Informative]
+    confusions: list[Confused]
     classes: tuple[str, ...]
     samples: Samples
     loo_error: float
@@ -47,12 +48,12 @@ class Audit(Shown):
         )
 
     @property
-    def contradicted(self) -> Rows:
+    def contradicted(self) -> list[Suspect]:
         """The suspects whose label is not what leave-one-out predicts."""
         return [row for row in self.suspects if row["predicted"] != row["label"]]
 
     @property
-    def suspicious(self) -> Rows:
+    def suspicious(self) -> list[Suspect]:
         """The contradicted ones of whose predicted class a model without the sample is sure (`labels.SURE`)."""
         return [row for row in self.suspects if row["suspicious"]]
 
@@ -111,6 +112,6 @@ def audit(analysis: Analysis, *, similar: float = duplicates.LEAST) -> Audit:
     )
 
 
-def _shown(rows: Rows) -> Rows:
+def _shown(rows: Iterable[Suspect | Pair | Informative]) -> list[dict[str, Any]]:
     """Without positions, which mean nothing outside this process."""
     return [{k: v for k, v in row.items() if not k.endswith("index")} for row in rows]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from lqf.analysis.audit.rows import Pair
 from lqf.fitting import Model
 
 COLUMNS = ("similarity", "id", "other", "label", "other_label", "same_file")
@@ -14,9 +14,9 @@ MOST = 1000
 """Pairs that are listed; a folder full of copies has more than anybody reads."""
 
 
-def near_duplicates(model: Model, pairs: Iterable[tuple[int, int, float]]) -> list[dict[str, Any]]:
+def near_duplicates(model: Model, pairs: Iterable[tuple[int, int, float]]) -> list[Pair]:
     """Rows of pairs (i, j, cosine): names, labels, and whether both are the same file, byte for byte."""
-    train, rows = model.train, []
+    train, rows = model.train, list[Pair]()
     for i, j, similarity in pairs:
         rows.append(
             {

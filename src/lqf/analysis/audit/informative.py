@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from torch import Tensor
 
+from lqf.analysis.audit.rows import Informative
 from lqf.fitting import Model
 
 COLUMNS = ("rank", "id", "label", "information", "rank_in_class", "of_class")
 
 
-def by_information(model: Model, values: Tensor) -> list[dict[str, Any]]:
+def by_information(model: Model, values: Tensor) -> list[Informative]:
     """Every training sample, the most informative first, with its place among its class.
 
     Args:
@@ -22,7 +23,7 @@ def by_information(model: Model, values: Tensor) -> list[dict[str, Any]]:
     sizes, seen = [0] * len(model.classes), [0] * len(model.classes)
     for y in train.labels.tolist():
         sizes[y] += 1
-    rows = []
+    rows: list[Informative] = []
     for rank, i in enumerate(values.argsort(descending=True, stable=True).tolist(), 1):
         y = int(train.labels[i])
         seen[y] += 1
@@ -40,9 +41,9 @@ def by_information(model: Model, values: Tensor) -> list[dict[str, Any]]:
     return rows
 
 
-def ends_of_classes(rows: list[dict[str, Any]], each: int) -> dict[str, tuple[list[Any], list[Any]]]:
+def ends_of_classes(rows: Iterable[Informative], each: int) -> dict[str, tuple[list[Informative], list[Informative]]]:
     """The ``each`` most and least informative rows of every class, the extreme ones first; no row is in both."""
-    ends: dict[str, tuple[list[Any], list[Any]]] = {}
+    ends: dict[str, tuple[list[Informative], list[Informative]]] = {}
     for row in rows:
         most, least = ends.setdefault(row["label"], ([], []))
         if row["rank_in_class"] <= min(each, (row["of_class"] + 1) // 2):

@@ -11,11 +11,10 @@ flipped labels that finds a few more. It is large where the label is wrong, and 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from lqf.analysis.audit.rows import Confused, Suspect
 from lqf.evaluation.calibration import probabilities
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.evaluation.metrics import confusions
@@ -50,11 +49,11 @@ def contradicted(loo: LeaveOneOut) -> Tensor:
     return (decide(loo.outputs) != loo.labels.to(loo.outputs.device)) & loo.known
 
 
-def suspects(model: Model, loo: LeaveOneOut) -> list[dict[str, Any]]:
+def suspects(model: Model, loo: LeaveOneOut) -> list[Suspect]:
     """Every training sample, the most suspicious label first."""
     margin, predicted = soft_margin(model, loo), loo.predicted
     p, sure = probabilities(loo.outputs, model.beta), suspicious(model, loo)
-    rows = []
+    rows: list[Suspect] = []
     for rank, i in enumerate(margin.argsort(descending=True, stable=True).tolist(), 1):
         y, k = int(model.train.labels[i]), int(predicted[i])
         rows.append(
@@ -81,7 +80,7 @@ def soft_margin(model: Model, loo: LeaveOneOut) -> Tensor:
     return ((others - scores.gather(1, own)[:, 0]) / model.beta).cpu()
 
 
-def confused_classes(model: Model, loo: LeaveOneOut) -> list[dict[str, Any]]:
+def confused_classes(model: Model, loo: LeaveOneOut) -> list[Confused]:
     """Which class is taken for which in leave-one-out, how often, for which share of it; most frequent first."""
     return [
         {"label": model.classes[c.label], "predicted": model.classes[c.predicted], "n": c.n, "share": c.share}
