@@ -140,17 +140,18 @@ class Changing(Predictor):
             after = self._fitted_again(model, remaining, progress)
         else:
             after = self._forgotten(model, gone, remaining, retrain, train, progress)
-        found: tuple[float | None, float | None] = (None, None)
+        difference, scale = None, None
         if verify:
-            found = difference_to_refit(after, remaining, self._context(model, progress))
+            difference, scale = difference_to_refit(after, remaining, self._context(model, progress))
         certificate = DeletionCertificate(
-            hashed([model.train.ids[i] for i in np.flatnonzero(gone)]),
-            int((~gone).sum()),
-            strict,
-            after.outcomes,
-            () if strict else depends_on(after.model, model),
-            *found,
-            time.perf_counter() - began,
+            forgotten=hashed([model.train.ids[i] for i in np.flatnonzero(gone)]),
+            remaining=int((~gone).sum()),
+            strict=strict,
+            members=after.outcomes,
+            depends_on=() if strict else depends_on(after.model, model),
+            difference=difference,
+            scale=scale,
+            seconds=time.perf_counter() - began,
         )
         self._adopt(after.model)
         self._forgot = True
@@ -239,7 +240,7 @@ class Changing(Predictor):
         rows = np.array([place[name] for name in remaining.samples.ids])
         samples = replace(remaining.samples, weights=own_weights(model)[rows])
         context = Context(model.settings, resolve_device(self.device), progress=progress)
-        again = fit_model(samples, model.setup, context, Kept(None, False, None, None, model.train.source))
+        again = fit_model(samples, model.setup, context, Kept(source=model.train.source))
         known = model.train.select(np.array([place[name] for name in again.train.ids]))
         train = replace(again.train, added=known.added, origin=known.origin, shape=known.shape)
         return After(replace(again, train=train), (Outcome("model", REFITTED),), (None,))

@@ -119,11 +119,10 @@ class LQFClassifier(Tuning, Arithmetic, Unsure, Asking, Changing, Exporting, Con
         source = str(X) if isinstance(X, str | Path) else None
         file = None if checkpoint is None else Path(checkpoint)
         context = Context(settings, device, world, progress, deadline=deadline)
+        kept = Kept(checkpoint=file, resume=resume, better=keep, earlier=earlier, source=source)
 
         def fitted(settings: Settings) -> Model:
-            return fit_model(
-                samples, setup, replace(context, settings=settings), Kept(file, resume, keep, earlier, source)
-            )
+            return fit_model(samples, setup, replace(context, settings=settings), kept)
 
         if budget is None:
             self._adopt(fitted(settings))

@@ -39,11 +39,11 @@ class Kept:
         source: the folder or manifest of the training data; None: they were in memory.
     """
 
-    checkpoint: Path | None
-    resume: bool
-    better: Callable[[Model], None] | None
-    earlier: Model | None
-    source: str | None
+    checkpoint: Path | None = None
+    resume: bool = False
+    better: Callable[[Model], None] | None = None
+    earlier: Model | None = None
+    source: str | None = None
 
 
 def fit_model(samples: Samples, setup: Setup, context: Context, kept: Kept) -> Model:
