@@ -206,11 +206,6 @@ def test_a_refusal_of_one_is_a_refusal_of_all(many: Any) -> None:
 
 NETWORK = ["--backbone", "mobilenet_v2"]  # the last one counts: processes of their own know the built-in ones
 FIT = ["fit", "train", "-o", "run", *SOLVE, *NETWORK, "--json"]
-DIES = """
-import sys
-from test_distributed import dying
-sys.exit(dying(*sys.argv[1:]))
-"""
 
 
 def dying(rank: str, how: str, *words: str) -> int:
@@ -240,7 +235,6 @@ def lqf(*words: str) -> int:
 def folder(tmp_path: Path) -> Path:
     paint(tmp_path / "train", 6, seed=0)
     paint(tmp_path / "test", 4, seed=1)
-    (tmp_path / "dies.py").write_text(DIES)
     return tmp_path
 
 
@@ -265,7 +259,7 @@ def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
     assert main(FIT) == 0
     expected = scores(folder)
     (folder / "run").rename(folder / "plain")
-    done = torchrun(["dies.py", "1", str(int(signal.SIGKILL)), *FIT], folder, 3)
+    done = by_agent(dying, ["1", str(int(signal.SIGKILL)), *FIT], folder, 3)
     is_lost(done, folder)
     assert done.stdout.count("\n") == 1
     assert "run.checkpoint" in json.loads(done.stdout)["error"]
@@ -276,7 +270,7 @@ def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
     assert result["converged"]
     assert result["processes"] == 2
     assert scores(folder) == pytest.approx(expected, abs=1e-4)
-    assert {p.name for p in folder.iterdir()} == {"train", "test", "dies.py", "plain", "run"}
+    assert {p.name for p in folder.iterdir()} == {"train", "test", "plain", "run"}
 
 
 def test_a_process_that_stops_says_why_by_the_first_one(folder: Path) -> None:
