@@ -16,7 +16,7 @@ import torch
 from cli.conftest import SOLVE, paint
 from faults import at_call
 from fits import convnet, pictures
-from golden.cases import COMMON, FITS, FIXED, N
+from golden.cases import COMMON, FITS, FIXED
 from launches import by_agent, torchrun
 from lqf import LQFClassifier
 from lqf.cli import main
@@ -26,6 +26,8 @@ from lqf.fitting.checkpoint import Checkpoint
 from lqf.runtime.distributed import ALONE, World, joined, launched
 from lqf.solvers.schur import SchurComplement
 
+N, BATCH = 17, 6
+"""Images, of which processes have unequal shares, and batches, of which each of two has more than one."""
 CASES: dict[str, dict[str, Any]] = {
     "head": FITS["head"],
     "dense": FITS["dense"],
@@ -35,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kept views": {**FIXED, "views": "auto", "size": 8, "linearize": "deep"},
     "moved": FITS["relinearised"],
     "prefix": FITS["prefix"],
-    "w0": FITS["w0"],
+    "w0": {**FIXED, "form": "w0"},
     "bilinear": FITS["bilinear"],
     "float32": {**FIXED, "tol": 1e-7, "dtype": "float32"},
 }
@@ -53,7 +55,7 @@ def cases_of(processes: int) -> tuple[str, ...]:
 
 def fit(case: str, world: World = ALONE) -> dict[str, Any]:
     """What a fit finds, as JSON."""
-    options = {"backbone": convnet(), **COMMON, **CASES[case]}
+    options = {"backbone": convnet(), **COMMON, "batch_size": BATCH, **CASES[case]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lqf.fitting.select_views.GAIN", -9.0)  # what `auto` tries is kept
         model = LQFClassifier(**options).fit(*pictures(N), world=world)
