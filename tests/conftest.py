@@ -1,5 +1,6 @@
 """What all tests share: skipping by marker, fixed seeds, the shared datasets."""
 
+import gc
 import os
 import random
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels, where it is installed, then run on a CPU
 os.environ.setdefault("LQF_CACHE", "off")  # no test plans by what others have timed, or leaves something in the home
 
+gc.disable()  # until the tests begin: what is imported and collected is no garbage, and there is much of it
 
 _WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
@@ -42,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in absent.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """From now on only what tests make is searched for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

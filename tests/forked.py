@@ -58,7 +58,7 @@ def forked(
     """Run words of the command line, or a function, in ``folder``.
 
     Args:
-        work: what to run.
+        work: what to run; a function may return an exit code.
         folder: working directory.
         die_at: kill -9 before this moment (1: the first); 0: at none.
         after: kill -9 after so many seconds.
@@ -138,8 +138,8 @@ def _child(
             now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (now + memory_bytes, now + memory_bytes))
         if callable(work):
-            work()
-            code = 0
+            returned = work()
+            code = returned if isinstance(returned, int) else 0
         else:
             code = main([str(word) for word in work])
         os.write(write, f"\x00moments {moments}".encode())

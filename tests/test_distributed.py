@@ -16,7 +16,7 @@ import torch
 from cli.conftest import SOLVE, paint
 from faults import at_call
 from fits import convnet, pictures
-from golden.cases import COMMON, FITS, FIXED, N
+from golden.cases import COMMON, FITS, FIXED
 from launches import by_agent, torchrun
 from lqf import LQFClassifier
 from lqf.cli import main
@@ -26,6 +26,8 @@ from lqf.fitting.checkpoint import Checkpoint
 from lqf.runtime.distributed import ALONE, World, joined, launched
 from lqf.solvers.schur import SchurComplement
 
+N, BATCH = 17, 6
+"""Images, of which processes have unequal shares, and batches, of which each of two has more than one."""
 CASES: dict[str, dict[str, Any]] = {
     "head": FITS["head"],
     "dense": FITS["dense"],
@@ -35,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "kept views": {**FIXED, "views": "auto", "size": 8, "linearize": "deep"},
     "moved": FITS["relinearised"],
     "prefix": FITS["prefix"],
-    "w0": FITS["w0"],
+    "w0": {**FIXED, "form": "w0"},
     "bilinear": FITS["bilinear"],
     "float32": {**FIXED, "tol": 1e-7, "dtype": "float32"},
 }
@@ -53,7 +55,7 @@ def cases_of(processes: int) -> tuple[str, ...]:
 
 def fit(case: str, world: World = ALONE) -> dict[str, Any]:
     """What a fit finds, as JSON."""
-    options = {"backbone": convnet(), **COMMON, **CASES[case]}
+    options = {"backbone": convnet(), **COMMON, "batch_size": BATCH, **CASES[case]}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lqf.fitting.select_views.GAIN", -9.0)  # what `auto` tries is kept
         model = LQFClassifier(**options).fit(*pictures(N), world=world)
@@ -206,11 +208,6 @@ def test_a_refusal_of_one_is_a_refusal_of_all(many: Any) -> None:
 
 NETWORK = ["--backbone", "mobilenet_v2"]  # the last one counts: processes of their own know the built-in ones
 FIT = ["fit", "train", "-o", "run", *SOLVE, *NETWORK, "--json"]
-DIES = """
-import sys
-from test_distributed import dying
-sys.exit(dying(*sys.argv[1:]))
-"""
 
 
 def dying(rank: str, how: str, *words: str) -> int:
@@ -240,7 +237,6 @@ def lqf(*words: str) -> int:
 def folder(tmp_path: Path) -> Path:
     paint(tmp_path / "train", 6, seed=0)
     paint(tmp_path / "test", 4, seed=1)
-    (tmp_path / "dies.py").write_text(DIES)
     return tmp_path
 
 
@@ -265,7 +261,7 @@ def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
     assert main(FIT) == 0
     expected = scores(folder)
     (folder / "run").rename(folder / "plain")
-    done = torchrun(["dies.py", "1", str(int(signal.SIGKILL)), *FIT], folder, 3)
+    done = by_agent(dying, ["1", str(int(signal.SIGKILL)), *FIT], folder, 3)
     is_lost(done, folder)
     assert done.stdout.count("\n") == 1
     assert "run.checkpoint" in json.loads(done.stdout)["error"]
@@ -276,7 +272,7 @@ def test_a_killed_process_ends_the_fit_which_continues_with_another_number(
     assert result["converged"]
     assert result["processes"] == 2
     assert scores(folder) == pytest.approx(expected, abs=1e-4)
-    assert {p.name for p in folder.iterdir()} == {"train", "test", "dies.py", "plain", "run"}
+    assert {p.name for p in folder.iterdir()} == {"train", "test", "plain", "run"}
 
 
 def test_a_process_that_stops_says_why_by_the_first_one(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """`LQFClassifier`: scikit-learn's conventions, labels, probabilities, bad input, folders (mathematics: `fitting`)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+import small_network
 from fits import FIXED, classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier
 from lqf.data import load_samples
@@ -314,8 +316,16 @@ def test_a_folder_of_pictures(folder: Path, params: dict[str, Any]) -> None:
     assert model.leave_one_out().error <= 0.5
 
 
-def test_the_default_tries_all_of_the_network(folder: Path) -> None:
-    model = LQFClassifier(**MOBILE, limit_per_class=3, time_limit="10m").fit(str(folder / "train"))
+@pytest.fixture
+def small() -> Iterator[dict[str, Any]]:
+    """A network of MobileNetV2's kinds of blocks, a thousandth of its work."""
+    small_network.register()
+    yield {**MOBILE, "backbone": small_network.NAME}
+    small_network.forget()
+
+
+def test_the_default_tries_all_of_the_network(folder: Path, small: dict[str, Any]) -> None:
+    model = LQFClassifier(**small, limit_per_class=3, time_limit="10m").fit(str(folder / "train"))
     rungs = {r["name"]: r for r in model.report_["rungs"]}
     assert model.report_["n"] == 6
     assert rungs["LQF"]["seconds"] is not None

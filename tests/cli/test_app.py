@@ -1,6 +1,5 @@
 """The command line itself: help, version, JSON, warnings, signals; and the small commands."""
 
-import json
 import re
 import signal
 import warnings
@@ -59,9 +58,9 @@ def test_completion_is_a_script(lqf, shell):
 
 
 def test_python_m_lqf_is_lqf():
-    done = python("-m", "lqf", "backbones", "--json")
+    done = python("-m", "lqf", "--help")
     assert done.returncode == 0, done.stderr
-    assert {b["name"] for b in json.loads(done.stdout)["backbones"]} >= {"efficientnet_lite0", "timm:NAME"}
+    assert done.stdout.startswith("usage: lqf ")
 
 
 def test_lqf_without_a_command_explains_itself(lqf):

@@ -1,10 +1,12 @@
 """`lqf fit` as a climb: effort, time limit, a complete model after every rung, and climbing on."""
 
 import json
+import os
 import shutil
 import signal
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -12,12 +14,12 @@ import pytest
 
 from cli.conftest import TINY, Called
 from faults import ctrl_c
+from forked import forked
 from lqf.cli import main
 from lqf.cli.fit_summary import _choices, _rungs
 from lqf.fitting.rungs.linear import LinearRung
 from lqf.fitting.rungs.pace import Pace
 from lqf.utils.text import WIDTH
-from processes import python
 from stacks import kept_head, left_out, rung
 
 
@@ -100,20 +102,14 @@ def test_interrupted_the_last_model_stands_and_resume_goes_on_from_it(lqf, photo
     }
 
 
-KILLED = f"""
-import os, signal, sys
-import small_network
-from lqf.cli import main
-from lqf.fitting.rungs.linear import LinearRung
-small_network.register()
-LinearRung.attempt = lambda self, ground: os.kill(os.getpid(), signal.SIGKILL)
-main(["fit", sys.argv[1], "-o", "run", *{CLIMB!r}, "--effort", "standard"])
-"""
+def killed(train: Path) -> None:
+    """A climb in a process that is killed in its second rung."""
+    LinearRung.attempt = lambda self, ground: os.kill(os.getpid(), signal.SIGKILL)
+    main(["fit", str(train), "-o", "run", *CLIMB, "--effort", "standard"])
 
 
 def test_killed_the_last_model_stands(lqf, photos):
-    done = python("-c", KILLED, photos / "train")
-    assert done.returncode == -signal.SIGKILL
+    assert forked(partial(killed, photos / "train"), Path()).code == -signal.SIGKILL
     assert len(labels(lqf, photos)) == 12
     assert next(name for name, r in rungs().items() if r["kept"]) == "head"
     assert {p.name for p in Path().iterdir()} == {"run"}

@@ -1,14 +1,18 @@
 """Ctrl-C, SIGTERM and kill -9 during a solve: what was checkpointed is kept, and --resume reaches the same optimum."""
 
+import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from cli.conftest import SOLVE
 from faults import ctrl_c, interrupt
+from forked import forked
+from lqf.cli import main
+from lqf.fitting.checkpoint import Checkpoint
 from lqf.solvers.schur import SchurComplement
-from processes import python
 
 
 def _scores(lqf, photos) -> list[float]:
@@ -61,30 +65,25 @@ def test_interrupted_before_the_first_checkpoint(lqf, photos, monkeypatch):
     assert not any(Path().iterdir())
 
 
-SUICIDE = """
-import os, signal, sys
-import small_network
-from lqf.fitting.checkpoint import Checkpoint
-from lqf.cli import main
-save, saves = Checkpoint.save, []
+def dying(number: int, words: list[str]) -> int:
+    """`lqf` in a process that gets a signal after its third checkpoint."""
+    save, saves = Checkpoint.save, []
 
-def save_and_die(self, vectors, state, force=False):
-    save(self, vectors, state, force=True)
-    saves.append(1)
-    if len(saves) == 3:
-        os.kill(os.getpid(), int(sys.argv[1]))
+    def save_and_die(self, vectors, state, force=False):
+        save(self, vectors, state, force=True)
+        saves.append(1)
+        if len(saves) == 3:
+            os.kill(os.getpid(), number)
 
-small_network.register()
-Checkpoint.save = save_and_die
-sys.exit(main(sys.argv[2:]))
-"""
+    Checkpoint.save = save_and_die
+    return main(words)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_process_continues(lqf, photos, number):
     fit = ["fit", str(photos / "train"), "-o", "run", *SOLVE, "--json"]
-    killed = python("-c", SUICIDE, str(int(number)), *fit)
-    assert killed.returncode == (-9 if number == signal.SIGKILL else 143), killed.stderr
+    killed = forked(partial(dying, number, fit), Path())
+    assert killed.code == (-9 if number == signal.SIGKILL else 143), killed.text
     assert {path.name for path in Path().iterdir()} == {"run.checkpoint"}
     called = lqf(*fit, "--resume")
     assert called.code == 0, called.err

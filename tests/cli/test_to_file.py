@@ -2,40 +2,38 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from lqf.reports.unfinished import Unfinished
-from processes import python
-
-SUICIDE = """
-import os, signal, sys
-import small_network
+from forked import forked
 from lqf.cli import main
 from lqf.reports.unfinished import Unfinished
-add, parts = Unfinished.add, []
 
-def add_and_die(self, rows):
-    parts.append(add(self, rows))
-    if len(parts) == 3:
-        self._file.write(b'{"path": "half a li')
-        self._file.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return parts[-1]
 
-small_network.register()
-Unfinished.add = add_and_die
-sys.exit(main(sys.argv[1:]))
-"""
+def dying(words: list[str]) -> None:
+    """`lqf` in a process that is killed while it writes what follows the third part."""
+    add, parts = Unfinished.add, []
+
+    def add_and_die(self: Unfinished, rows: object) -> list[int]:
+        parts.append(add(self, rows))
+        if len(parts) == 3:
+            self._file.write(b'{"path": "half a li')
+            self._file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return parts[-1]
+
+    Unfinished.add = add_and_die
+    main(words)
 
 
 def test_a_killed_run_continues_to_the_same_file(lqf, run, photos):
     words = ["predict", run, photos / "test", "--batch-size", 2, "--device", "cpu"]
     assert lqf(*words, "--jobs", 1, "-o", "whole.csv").code == 0
     words += ["-o", "out.csv", "--jobs", 2]
-    killed = python("-c", SUICIDE, *map(str, words))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = forked(partial(dying, [str(word) for word in words]), Path())
+    assert killed.code == -signal.SIGKILL, killed.text
     assert set(os.listdir()) == {"whole.csv", "out.csv.partial"}
     assert "--resume continues it, --overwrite begins again" in lqf(*words).err
     called = lqf(*words, "--resume")

@@ -3,6 +3,7 @@
 import csv
 import json
 import time
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
+import small_network
 from fits import convnet, pictures
 from lqf import LQFClassifier, LQFError
-from lqf.demo import run_demo, show
+from lqf.demo import run, run_demo, show
 from lqf.demo.clock import Clock
 from lqf.demo.folder import check_output, output_folder
 from lqf.demo.solar import CLASSES, Cell
@@ -28,10 +30,15 @@ needs_cells = pytest.mark.skipif(find_spec("elpv_dataset") is None, reason="need
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """A run with few small cells: its folder and its result."""
+    """A run with few small cells and a small network, which has time for every rung: its folder and its result."""
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("run") / "deep" / "demo"
-    return out, run_demo(out, n_train=24, n_test=16, n_shown=4, size=64, device="cpu")
+    small_network.register()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "BACKBONE", small_network.NAME)
+        patch.setattr(run, "LQFClassifier", partial(LQFClassifier, weights="random"))
+        yield out, run_demo(out, n_train=24, n_test=16, n_shown=4, size=32, device="cpu")
+    small_network.forget()
 
 
 @needs_cells

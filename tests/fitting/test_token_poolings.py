@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fits import CPU, FIXED, classifier, pictures
 from given_kernels import given_kernels
-from launches import torchrun
+from launches import by_agent
 from lqf import LQFClassifier
 from lqf.backbones import Backbone, load_backbone
 from lqf.backbones.average_pool import AveragePool
@@ -28,6 +28,7 @@ from lqf.fitting.select_views import in_views
 from lqf.fitting.token_poolings import KINDS, MEAN, OWN, OWN_MEAN
 from lqf.linear import head_products
 from lqf.linear.linearize import linearized_body
+from lqf.runtime.distributed import joined
 from lqf.settings import Settings
 from token_networks import LIBRARY, SIDE, WIDTH, made, own, transformer
 from two_kinds import TwoKinds
@@ -320,19 +321,6 @@ def test_a_moved_network_comes_back(tmp_path: Path, pooling: str) -> None:
     np.testing.assert_array_equal(loaded.decision_function(NEW), model.decision_function(NEW))
 
 
-PROCESSES = """
-import json
-from functools import cached_property
-from pathlib import Path
-from fitting.test_token_poolings import scores
-from lqf.runtime.distributed import joined
-with joined("cpu") as world:
-    found = scores(world)
-    if world.rank == 0:
-        Path("out.json").write_text(json.dumps(found))
-"""
-
-
 def scores(world: Any = None) -> dict[str, list[Any]]:
     """Of a climb's heads: losses and shares, by pooling, and what is kept."""
     model = classifier(backbone=transformer(), size=SIDE, views="none", pool_channels=3, solver="auto", effort="quick")
@@ -342,10 +330,17 @@ def scores(world: Any = None) -> dict[str, list[Any]]:
     return {"kept": [choice["kept"]], **tried, "outputs": model.decision_function(NEW).ravel().tolist()}
 
 
+def process() -> int:
+    """One of two; the first one writes what they found."""
+    with joined("cpu") as world:
+        found = scores(world)
+        if world.rank == 0:
+            Path("out.json").write_text(json.dumps(found))
+    return 0
+
+
 def test_many_processes_choose_as_one(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(PROCESSES)
-    done = torchrun([str(script)], tmp_path, 2)
+    done = by_agent(process, [], tmp_path, 2)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "out.json").read_text())
     for name, expected in scores().items():

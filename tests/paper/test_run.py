@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,7 @@ from lqf_paper.runner.experiment import Results, Summary, Table
 from lqf_paper.runner.run import Run
 from lqf_paper.runner.scale import SHORT, Scale
 from lqf_paper.runner.workspace import Task, Workspace
-from paper.conftest import register
-from processes import talking
+from paper.conftest import TINY, register
 
 
 class Steps:
@@ -160,24 +162,25 @@ def test_runs_side_by_side_compute_every_cell_once(steps: Steps, task: Task, tmp
     assert not list((tmp_path / ".claims").glob("*.claim"))
 
 
-COMMAND = """
-import json, sys
-from pathlib import Path
-from fits import CPU, convnet
-from lqf_paper.command import Order, carry_out
-from paper.conftest import TINY
-order = Order(("nlft-mse",), (sys.argv[1],), Path(sys.argv[2]), CPU, "lqf", TINY, convnet().float())
-sys.stdin.readline()
-print(json.dumps([r["cells"] for r in carry_out(order)["results"]]))
-"""
+def nlft(data: str, out: Path, together: Barrier, outcomes: Queue) -> None:
+    """The command in a process of its own, begun when the others begin."""
+    order = Order(("nlft-mse",), (data,), out, CPU, "lqf", TINY, convnet().float())
+    together.wait(timeout=60)
+    outcomes.put([r["cells"] for r in carry_out(order)["results"]])
 
 
 def test_processes_side_by_side_compute_every_cell_once(
     data: tuple[str, str], task: Task, tiny: Scale, tmp_path: Path
 ) -> None:
-    processes = [talking("-c", COMMAND, data[0], str(tmp_path)) for _ in range(2)]
-    outcome = [json.loads(process.communicate("\n", timeout=120)[0]) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
+    fork = multiprocessing.get_context("fork")
+    together, outcomes = fork.Barrier(2), fork.Queue()
+    processes = [fork.Process(target=nlft, args=(data[0], tmp_path, together, outcomes)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    outcome = [outcomes.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join(timeout=60)
+    assert [process.exitcode for process in processes] == [0, 0]
     n = len(EXPERIMENTS["nlft-mse"].cells([task], tiny))
     assert [n] in outcome  # written by the one that ended last, or by both
     assert all(one in ([], [n]) for one in outcome)

@@ -13,6 +13,7 @@ from lqf.cli.fit_summary import details, show
 from lqf.errors import LQFError, ProcessLost
 from lqf.runtime.distributed import joined, launched
 from lqf.settings import EFFORT, IMAGES, PROBLEM, SOLVING, Settings, Setup
+from lqf.utils.no_images import no_images
 from lqf.utils.progress import Progress
 
 if TYPE_CHECKING:
@@ -131,6 +132,8 @@ def _targets(args: argparse.Namespace) -> tuple[Path, Path]:
     """The folder to write, and the checkpoint beside it."""
     out = options.output_path(args.output)
     train = Path(args.train).expanduser()
+    if not train.exists():
+        raise no_images(train)
     if train.is_dir() and train.resolve() in out.resolve().parents:
         raise LQFError(
             f"`{out}` lies inside the training folder and would be a class there; choose another place for it"

@@ -24,6 +24,7 @@ from lqf.data.sources import Source, TensorSource
 from lqf.data.table import Table
 from lqf.errors import LQFError
 from lqf.settings import NORMALIZED, PICTURES
+from lqf.utils.no_images import no_images
 from lqf.utils.progress import SILENT, Progress
 from lqf.utils.text import listed
 
@@ -106,12 +107,7 @@ def _from_path(path: Path, labelled: bool, strict: bool, progress: Progress) -> 
         return read_folder(path, strict=strict, progress=progress)
     if path.suffix.lower() == ".csv" and path.is_file():
         return read_manifest(path, labelled=labelled)
-    what = "is a file" if path.exists() else f"is not there{_from_here(path)}"
-    raise LQFError(f"`{path}` {what}; expected a folder CLASS/*.jpg or a .csv manifest")
-
-
-def _from_here(path: Path) -> str:
-    return "" if path.is_absolute() else f" (looked in `{Path.cwd()}`)"
+    raise no_images(path)
 
 
 def _from_list(items: Sequence[Any], labelled: bool, tensors: str, progress: Progress) -> Table:

@@ -18,8 +18,8 @@ from lqf.fast.derivatives import Dual, derive
 from lqf.fast.gates import join_leaky6
 
 aten = torch.ops.aten
-BATCH = torch.export.Dim("batch", min=1, max=65_535)
-"""As many as a batch normalisation on a GPU takes."""
+LARGEST = 65_535
+"""Inputs of a batch: as many as a batch normalisation on a GPU takes."""
 
 
 class TwoStreams(nn.Module):
@@ -34,7 +34,8 @@ class TwoStreams(nn.Module):
     def __init__(self, network: nn.Module, tangents: dict[str, Tensor], example: Tensor):
         super().__init__()
         with torch.no_grad():
-            program = torch.export.export(network, (example,), dynamic_shapes=({0: BATCH},), strict=False)
+            batch = torch.export.Dim("batch", min=1, max=LARGEST)  # made here: the first one imports all of SymPy
+            program = torch.export.export(network, (example,), dynamic_shapes=({0: batch},), strict=False)
         graph = program.module(check_guards=False)
         assert isinstance(graph, fx.GraphModule)
         self.nodes = fx.Graph()
