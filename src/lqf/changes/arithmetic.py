@@ -231,7 +231,8 @@ def _report(report: FitReport, models: Sequence[Model], weights: Sequence[float]
     whats = [m.report.plan if m.report.solver == SUM else m.what for m in models]
     terms = " + ".join(f"{w:g} · ({what})" for w, what in zip(weights, whats, strict=True))
     unknown = ("error", "error_standard_error", "error_note", "balanced_error", "balanced_standard_error")
-    nothing: dict[str, Any] = dict.fromkeys((*unknown, "next_rung", "relative_residual", "output_gap", "effort"))
+    of_solver = ("relative_residual", "output_gap", "output_bound")
+    nothing: dict[str, Any] = dict.fromkeys((*unknown, *of_solver, "next_rung", "effort"))
     return replace(
         report,
         n=len(_seen(models).ids),

@@ -81,6 +81,7 @@ def solved(
         history=solution.history,
         unknowns=solution.delta.numel(),
         output_gap=proof.output_gap,
+        output_bound=proof.output_bound,
         rungs=(),
         **out_of_sample(loo),
         **gone,

@@ -8,6 +8,7 @@ from typing import Any
 
 from lqf.cli.next_steps import audit_command
 from lqf.reports.weighting import balanced, class_weights, counting, how
+from lqf.solvers.solution import how_sure
 from lqf.utils.text import WIDTH, byte_count, counted, duration, facts, number, percent, rough_duration
 
 
@@ -231,6 +232,7 @@ def _residual(result: dict[str, Any]) -> str:
     text = f"{result['relative_residual']:.1e} after {counted(result['passes'], 'pass')} over the data"
     if result["output_gap"] is not None:
         text += f"; outputs within {percent(result['output_gap'], 2)} of the optimum's"
+        text += how_sure(result["output_gap"], result["output_bound"], lambda v: percent(v, 2))
     return text if result["converged"] else f"{text}: not converged; try a larger --max-passes or --epochs"
 
 

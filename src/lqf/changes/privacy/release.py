@@ -298,6 +298,7 @@ def _released(
         images_given=None,
         effort=None,
         output_gap=None,
+        output_bound=None,
         relative_residual=None,
         class_weights=None,
         plan=of,
