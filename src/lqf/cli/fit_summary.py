@@ -209,7 +209,17 @@ def _solver(result: dict[str, Any]) -> str:
 
 def _leave_one_out(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
-        return "not known for this many images and classes; evaluate on labelled test images"
+        why = (
+            "not asked for (--loo none)"
+            if result.get("loo") == "none"
+            else "not known for this many images and classes"
+        )
+        return f"{why}; evaluate on labelled test images"
+    return of_leave_one_out(result)
+
+
+def of_leave_one_out(result: dict[str, Any]) -> str:
+    """The error, with its standard error and how it is known."""
     level = ", ".join(filter(None, [result["loo_level"], result["loo_note"]]))
     return f"{percent(result['loo_error'])} ± {100 * result['loo_standard_error']:.1f} ({how(result, level)})"
 
