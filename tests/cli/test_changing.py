@@ -15,6 +15,7 @@ import pytest
 from cli.conftest import HEAD, paint, tree
 from lqf import LQFClassifier
 from lqf.cli import main
+from lqf.utils.text import percent
 
 
 @pytest.fixture
@@ -53,6 +54,8 @@ def test_forget_elsewhere_says_who_still_knows_them(own, photos):
     assert called.code == 0, called.err
     assert "`run` is as it was and knows them." in called.out
     assert "Still depends on them:\n  ridge strengths" in called.out
+    report = LQFClassifier.load("new", device="cpu", verbose=0).report_
+    assert f"  expected error on new images  {percent(report['loo_error'])} ± " in called.out
     assert tree(Path("run")) == before
     assert own("forget", "run", "--ids", "red/1.png", "-o", "new").code == 2  # it is there
     assert max(map(len, called.out.splitlines())) <= 80

@@ -10,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import CLASSES, HEAD, TINY, tree
+from cli.conftest import CLASSES, HEAD, SOLVE, TINY, tree
 from faults import disk_full
 from lqf.cli.app import COMMANDS, make_parser
 from lqf.estimator import LQFClassifier
 from lqf.settings import Settings, Setup
 
+NOT_ASKED = "not asked for (--loo none)"
 PROMISED = {"n", "classes", "solver", "weight_decay", "loo_error", "loo_level", "relative_residual", "seconds", "run"}
+
+
+def test_an_error_that_was_not_asked_for_is_not_said_to_be_unknown_for_another_reason(lqf, photos):
+    called = lqf("fit", photos / "train", "-o", "run", *SOLVE, "--loo", "none")
+    assert called.code == 0, called.err
+    assert NOT_ASKED in called.out
 
 
 @pytest.mark.parametrize("options", ["--solver auto", "--solver head", "--solver pcg --linearize final"])

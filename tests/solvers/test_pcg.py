@@ -6,12 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from cases import network
 from dense import optimum, ridge_regression, rows
 from lqf.curvature import precondition
+from lqf.linear.linearize import Linearization
 from lqf.linear.model import with_one
 from lqf.linear.problem import QuadraticProblem
 from lqf.linear.ridge import Ridge
 from lqf.solvers import PCG
+from lqf.solvers.energy import SHARE
 from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Solution
 from problems import features, head_kernel, problem
@@ -69,6 +72,55 @@ def test_outputs_are_as_near_to_the_optimum_s_as_was_asked(name: str, ridge: Rid
             assert solve.gap(found.delta, solutions[0].delta) <= 2 * FACTOR * tol
 
 
+def spoilt(p: QuadraticProblem, seed: int) -> QuadraticProblem:
+    """Under a network whose channels differ by orders of magnitude, of which K-FAC is a poor account."""
+    net, random = network("mlp").double(), torch.Generator().manual_seed(seed)
+    for w in net.parameters():
+        factors = 10 ** (1.5 * torch.randn(len(w), generator=random))
+        w.data.mul_(factors.double().view(-1, *[1] * (w.ndim - 1)))
+    return p.with_body(Linearization(net))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("mu", [1.0, 1e-2])
+def test_ill_conditioned_networks_come_near_too_or_say_that_they_do_not(seed: int, mu: float) -> None:
+    """By the gains of the steps alone, one of these stopped eight times its tolerance away."""
+    solve = Solves(spoilt(problem("mlp", n=24, heads=2, around_w0=False, ridge=Ridge(1.0, mu)), seed))
+    for tol in (0.1, 0.02):
+        found = solve(tol, max_passes=300)
+        proof, gap = found.certificate, solve.gap(found.delta, solve.best)
+        assert proof.output_gap is not None
+        assert proof.output_bound is not None
+        assert gap <= proof.output_bound
+        assert gap <= FACTOR * max(proof.output_gap, SHARE * proof.output_bound)
+        assert proof.converged == (proof.output_gap <= tol)
+
+
+@pytest.mark.parametrize("stages", [(), (("1", 2.0), ("3", 30.0))])
+def test_no_distance_is_more_than_its_bound(stages: tuple[tuple[str, float], ...]) -> None:
+    solve = Solves(posed("mlp", Ridge(0.7, 0.5, stages=stages)))
+    bounds = []
+    for passes in range(2, 30, 3):
+        found = solve(1e-9, max_passes=passes)
+        bound = found.certificate.output_bound
+        assert bound is not None
+        assert solve.gap(found.delta, solve.best) <= bound
+        assert f"(estimated; at most {bound:.2g})" in found.certificate.sentence
+        bounds.append(bound)
+    assert bounds[-1] < 0.1 * bounds[0]
+
+
+def test_what_the_ridge_allows_is_enough_where_it_is_strong() -> None:
+    """Under a strong ridge the bound is the error itself, and the first residual proves that it is small."""
+    solve = Solves(posed("mlp", Ridge(3.0, 1e9)))
+    found = solve(0.02)
+    proof = found.certificate
+    assert proof.output_gap == proof.output_bound
+    assert "(proven)" in proof.sentence
+    assert solve.gap(found.delta, solve.best) <= 0.02
+    assert proof.passes == 2
+
+
 def test_a_tolerance_near_rounding_is_the_optimum() -> None:
     solve = Solves(posed("convnet", Ridge(3.0, 5.0)))
     found = solve(1e-12)
@@ -98,7 +150,8 @@ def test_the_certificate_says_what_decided() -> None:
     solve = Solves(posed("mlp", Ridge(3.0, 5.0)))
     proof = solve(2e-2).certificate
     assert proof.sentence == (
-        f"reached the tolerance 2.0e-02: outputs within {proof.output_gap:.2g} of the optimum's, relative residual "
+        f"reached the tolerance 2.0e-02: outputs within {proof.output_gap:.2g} of the optimum's "
+        f"(estimated; at most {proof.output_bound:.2g}), relative residual "
         f"{proof.relative_residual:.2e} after {proof.passes} passes over the data"
     )
     p = solve.problem

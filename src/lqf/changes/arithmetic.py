@@ -241,6 +241,7 @@ def _report(report: FitReport, models: Sequence[Model], weights: Sequence[float]
         choices=(),
         relative_residual=None,
         output_gap=None,
+        output_bound=None,
         passes=0,
         stages={},
         seconds=0.0,

@@ -69,5 +69,6 @@ def solved(
         history=solution.history,
         unknowns=solution.delta.numel(),
         output_gap=proof.output_gap,
+        output_bound=proof.output_bound,
         **out_of_sample(loo),
     )

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.changed import about_error, about_members, add_retrain, add_target, saved_to, target, unknown
+from lqf.cli.changed import about_error, about_members, add_retrain, add_target, error, saved_to, target
 from lqf.cli.models import load_model
 from lqf.utils.progress import Progress
 from lqf.utils.text import counted, duration, listed, wrapped
@@ -35,8 +35,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         **addition.to_dict(),
         "run": args.run,
         "output": str(out),
-        "loo_error": model.report_["loo_error"],
-        **unknown(model),
+        **error(model),
     }
 
 

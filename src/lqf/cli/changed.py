@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
+from lqf.cli.fit_summary import of_leave_one_out
 from lqf.utils.text import capitalized, counted, wrapped
 
 if TYPE_CHECKING:
@@ -43,13 +44,17 @@ def saved_to(model: LQFClassifier, out: Path, args: argparse.Namespace) -> None:
     save(model.fitted_, out, overwrite=args.overwrite or not hasattr(args, "output"))
 
 
-def unknown(model: LQFClassifier) -> dict[str, str | None]:
-    """For the result: why the error on unseen images is not known, where it was before the change."""
-    return {"error_unknown": model.fitted_.report.error_unknown or None}
+def error(model: LQFClassifier) -> dict[str, Any]:
+    """For the result: leave-one-out after the change, or why nothing is known of the error, where it was before."""
+    report = model.fitted_.report
+    known = {name: getattr(report, name) for name in ("loo_error", "loo_standard_error", "loo_level", "loo_note")}
+    return {**known, "weighted": report.weighted, "error_unknown": report.error_unknown or None}
 
 
 def about_error(result: dict[str, Any]) -> list[str]:
     """That, in a line."""
+    if result["loo_error"] is not None:
+        return [wrapped(f"expected error on new images  {of_leave_one_out(result)}", "    ", first="  ")]
     sentence = result["error_unknown"]
     return [wrapped(f"{capitalized(sentence)}; `lqf evaluate` measures it.")] if sentence else []
 

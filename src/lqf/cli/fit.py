@@ -107,6 +107,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         raise ProcessLost(_interrupted(args, out, kept, checkpoint, before, str(lost)), lost.aloud) from lost
     command = shlex.join(["lqf", *_resumable(args)])
     result = {**model.report_, "run": out, "kept_bytes": kept_bytes(model.fitted_), "command": command}
+    result["loo"] = model.fitted_.settings.loo
     return result | {"seconds": time.monotonic() - began} if private else result
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lqf.cli.next_steps import audit_command
 from lqf.reports.weighting import balanced, class_weights, counting, how
+from lqf.solvers.solution import how_sure
 from lqf.utils.text import WIDTH, byte_count, counted, duration, facts, number, percent, rough_duration
 
 
@@ -208,7 +209,17 @@ def _solver(result: dict[str, Any]) -> str:
 
 def _leave_one_out(result: dict[str, Any]) -> str:
     if result["loo_error"] is None:
-        return "not known for this many images and classes; evaluate on labelled test images"
+        why = (
+            "not asked for (--loo none)"
+            if result.get("loo") == "none"
+            else "not known for this many images and classes"
+        )
+        return f"{why}; evaluate on labelled test images"
+    return of_leave_one_out(result)
+
+
+def of_leave_one_out(result: dict[str, Any]) -> str:
+    """The error, with its standard error and how it is known."""
     level = ", ".join(filter(None, [result["loo_level"], result["loo_note"]]))
     return f"{percent(result['loo_error'])} ± {100 * result['loo_standard_error']:.1f} ({how(result, level)})"
 
@@ -231,6 +242,7 @@ def _residual(result: dict[str, Any]) -> str:
     text = f"{result['relative_residual']:.1e} after {counted(result['passes'], 'pass')} over the data"
     if result["output_gap"] is not None:
         text += f"; outputs within {percent(result['output_gap'], 2)} of the optimum's"
+        text += how_sure(result["output_gap"], result["output_bound"], lambda v: percent(v, 2))
     return text if result["converged"] else f"{text}: not converged; try a larger --max-passes or --epochs"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.changed import about_error, about_members, add_retrain, add_target, saved_to, target, unknown
+from lqf.cli.changed import about_error, about_members, add_retrain, add_target, error, saved_to, target
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
         "certificate": None if file is None else str(file),
         "erased": erased,
         "still_knows_them": None if in_place else args.run,
-        **unknown(model),
+        **error(model),
     }
 
 
@@ -105,6 +105,7 @@ def show(result: dict[str, Any]) -> str:
     how = "fitted again on" if result["strict"] else "now the optimum of"
     lines = [wrapped(f"{counted(n, 'image')} forgotten; `{result['output']}` is {how} the other {left:,}.")]
     lines += about_members(result["members"])
+    lines += about_error(result)
     if result["largest_difference_to_refit"] is not None:
         scale = result["largest_output_of_refit"]
         lines.append(f"  largest difference to a refit  {result['largest_difference_to_refit']:.2g} of {scale:.3g}")
@@ -117,4 +118,4 @@ def show(result: dict[str, Any]) -> str:
         lines.append(wrapped(f"`{result['still_knows_them']}` is as it was and knows them."))
     if result["certificate"]:
         lines.append(f"Certificate: {result['certificate']}")
-    return "\n".join([*lines, *about_error(result), "", duration(result["seconds"])])
+    return "\n".join([*lines, "", duration(result["seconds"])])

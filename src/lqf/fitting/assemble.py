@@ -159,6 +159,7 @@ def _report(
         stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
         seconds=context.clock.total(),
         output_gap=proof.output_gap,
+        output_bound=proof.output_bound,
         weighted=bool((data.sample_weights != data.sample_weights[0]).any()),
         choose_by=context.settings.choose_by,
     )

@@ -38,6 +38,7 @@ class FitReport:
         stages, seconds: times.
         output_gap: estimated distance of the training outputs to the optimum's, relative to their norm; None where the
             solver was not stopped by it.
+        output_bound: what that distance cannot exceed; None likewise.
         effort: of a climb from model to model; None where one model was named.
         rungs: what was tried: out-of-sample error and cross-entropy, gain over the best model before, with its standard
             error, predicted and actual seconds, whether it was kept, and if not, why.
@@ -88,6 +89,7 @@ class FitReport:
     stages: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     output_gap: float | None = None
+    output_bound: float | None = None
     effort: str | None = None
     rungs: tuple[dict[str, Any], ...] = ()
     error: float | None = None

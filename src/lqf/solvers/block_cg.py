@@ -23,6 +23,9 @@ from lqf.solvers.energy import EnergyError
 from lqf.solvers.solution import Step
 from lqf.utils.progress import SILENT, Progress
 
+CAREFUL = 0.5
+"""Of the passes that may be made, those in which an error that is only estimated is not believed at once."""
+
 
 class Operator(Protocol):
     """A x_j = b_j for k right-hand sides; a product and a true residual cost one pass each."""
@@ -75,6 +78,7 @@ class Reached:
         history: the way there.
         energy: (k,) estimated ‖x − x*‖_A in the units that were given; None where none were.
         ratio: (k,) ‖x − x*‖²_A / rᵀM⁻¹r by which that was estimated; None likewise.
+        bound: (k,) what ‖x − x*‖_A cannot exceed, in the same units; None where no ridge was given.
     """
 
     x: Tensor
@@ -83,6 +87,7 @@ class Reached:
     history: tuple[Step, ...]
     energy: Tensor | None = None
     ratio: Tensor | None = None
+    bound: Tensor | None = None
 
 
 def conjugate_gradients(
@@ -97,6 +102,7 @@ def conjugate_gradients(
     energy: Tensor | None = None,
     least: int = 1,
     prior: float | None = None,
+    ridge: float | Tensor | None = None,
     passes: int = 0,
     refresh: int = 20,
     is_true: bool = True,
@@ -121,6 +127,7 @@ def conjugate_gradients(
         energy: (k,) what the error in the energy norm (`lqf.solvers.energy`) is relative to; None: residuals decide.
         least: steps from which on that error is estimated.
         prior: the ratio of that error to rᵀM⁻¹r, squared, where it is known before the first step.
+        ridge: M (a number, or the diagonal (D,)) of A = JᵀQJ + M, by which residuals bound that error.
         passes: that were made before.
         refresh: steps after which true residuals replace the running ones.
         is_true: whether ``r`` was measured exactly; what is returned is, except without ``certify``.
@@ -144,12 +151,17 @@ def conjugate_gradients(
         if error is not None:
             error.step(torch.arange(len(x), device=x.device), first.rz, first.gain)
     try:
-        with progress.stage("solving", total=max_passes, unit="passes") as stage:
+        # the most passes are no measure of how far it is: a bar and the time left by them would be many times too long
+        with progress.stage("solving", unit=f"of at most {max_passes} passes") as stage:
             stage.advance(passes, residual=float(relative.max()))
             while len(on := _open(relative, known, near, enough)) and passes < max_passes:
                 z, here, before = precondition(r[on]), r[on], passes
                 rz = _dots(here, z)
-                there = on[:0] if error is None else on[_agreed(error.relative(on, rz), agree) <= tol]
+                most = None if ridge is None else _over(here, ridge)
+                there = on[:0]
+                if error is not None:
+                    distance = error.careful if passes < CAREFUL * max_passes else error.relative
+                    there = on[_agreed(distance(on, rz, most), agree) <= tol]
                 near[there] = known[there]
                 due = there[~known[there]]
                 if len(there) == 0:
@@ -183,8 +195,12 @@ def conjugate_gradients(
         passes += 1
         history.append(Step(passes, time.perf_counter() - began, float(_relative(r, size).max())))
     every = torch.arange(len(x), device=x.device)
-    at = None if error is None else _agreed(error.relative(every, _dots(r, precondition(r))), agree)
-    return Reached(x, r, passes, tuple(history), at, None if error is None else error.ratio)
+    if error is None:
+        return Reached(x, r, passes, tuple(history))
+    most = None if ridge is None else _over(r, ridge)
+    at = _agreed(error.relative(every, _dots(r, precondition(r)), most), agree)
+    bound = None if most is None else _agreed(error.bound(every, most), agree)
+    return Reached(x, r, passes, tuple(history), at, error.ratio, bound)
 
 
 def _measured(operator: Operator, x: Tensor, r: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,6 +224,11 @@ def _relative(r: Tensor, size: Tensor, agree: Callable[[float], float] = float) 
     """(k,) ‖r_j‖/size_j."""
     pairs = zip(_dots(r, r).tolist(), size.tolist(), strict=True)
     return torch.tensor([agree(square**0.5 / s) for square, s in pairs], dtype=torch.float64, device=r.device)
+
+
+def _over(r: Tensor, ridge: float | Tensor) -> Tensor:
+    """⟨r_j, M⁻¹ r_j⟩."""
+    return _dots(r, r / ridge) if isinstance(ridge, Tensor) else _dots(r, r) / ridge
 
 
 def _dots(a: Tensor, b: Tensor) -> Tensor:

@@ -8,13 +8,26 @@ so the gains so far say how far the earlier iterates were. Relative to rᵀM⁻�
 preconditioner M is A itself, that distance changes slowly: its largest ratio so far turns rᵀM⁻¹r of a residual that was
 measured on the data into an estimate for the iterate that it belongs to.
 
-With A = JᵀQJ + μI the energy norm bounds the change of the training outputs, ‖f(x) − f(x*)‖_S ≤ ‖x − x*‖_A.
+Gains are of directions that have been searched. Where the preconditioner is wrong about the others (small ridge
+strengths, an ill-conditioned network) the estimate is too small, by twenty times in the worst of the problems tried. No
+error is larger than what the ridge allows, though: with A = JᵀQJ + M, whatever J,
+
+    ‖x − x*‖²_A = rᵀA⁻¹r ≤ rᵀM⁻¹r.
+
+Where strengths are chosen by leave-one-out the bound is often the smaller of the two, and decides. Where conditioning
+is poor it is far too large; there an estimate counts as a tenth of it at least (`careful`) while there are passes to
+spare. The same problems then ended at twice their tolerance at worst, after 3 % more steps in the median.
+
+The energy norm bounds the change of the training outputs, ‖f(x) − f(x*)‖_S ≤ ‖x − x*‖_A.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+SHARE = 0.1
+"""Of the bound on the error, the least that is believed."""
 
 
 class EnergyError:
@@ -36,10 +49,30 @@ class EnergyError:
         self._rz.append(every_rz)
         self._gain.append(every_gain)
 
-    def relative(self, on: Tensor, rz: Tensor) -> Tensor:
-        """Of the right-hand sides ``on``, from rᵀM⁻¹r of their residuals now; infinite before the first steps, except
-        where nothing is left.
+    def relative(self, on: Tensor, rz: Tensor, most: Tensor | None = None) -> Tensor:
+        """Of the right-hand sides ``on``, from rᵀM⁻¹r of their residuals now; before the first steps only what ``most``
+        says, or infinite, except where nothing is left.
+
+        Args:
+            on: their numbers (m,).
+            rz: (m,).
+            most: (m,) what ‖x − x*‖²_A cannot exceed; None: not known.
         """
+        estimate = self._estimate(on, rz)
+        if most is None:
+            return estimate
+        return torch.minimum(estimate, self.bound(on, most).to(estimate))
+
+    def careful(self, on: Tensor, rz: Tensor, most: Tensor | None = None) -> Tensor:
+        """The same, but at least a share of what it can be at most."""
+        estimate = self.relative(on, rz, most)
+        return estimate if most is None else torch.maximum(estimate, SHARE * self.bound(on, most).to(estimate))
+
+    def bound(self, on: Tensor, most: Tensor) -> Tensor:
+        """Of the right-hand sides ``on``, from what ‖x − x*‖²_A cannot exceed."""
+        return most.sqrt() / self.unit[on]
+
+    def _estimate(self, on: Tensor, rz: Tensor) -> Tensor:
         if len(self._rz) < self.least and self.prior is None:
             return torch.where(rz > 0, torch.inf, torch.zeros_like(rz))
         ratio = self.ratio[on].to(rz)

@@ -116,6 +116,7 @@ class PCG:
             tol=self.output_tol or min(self.tol, REDUCTION * norm(b) / (b_norm or 1.0)),
             energy=torch.full_like(size, schur.output_norm()) if by_outputs else None,
             least=trusted_from(preconditioner),
+            ridge=problem.body_ridge,
             max_passes=self.max_passes,
             passes=passes + (1 if start is None else 2),
             refresh=self.refresh,
@@ -127,11 +128,16 @@ class PCG:
         delta, head_gap, e = schur.complete(reached.x[0])
         relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
         history = (*reached.history[:-1], replace(reached.history[-1], residual=relative))
-        gap = None if reached.energy is None else float(reached.energy[0])
+        gap, bound, ratio = (first(t) for t in (reached.energy, reached.bound, reached.ratio))
         proof = Certificate.of(
-            problem, relative, b_norm, tol=self.output_tol or self.tol, passes=reached.passes, output_gap=gap
+            problem,
+            relative,
+            b_norm,
+            tol=self.output_tol or self.tol,
+            passes=reached.passes,
+            output_gap=gap,
+            output_bound=bound,
         )
-        ratio = None if reached.ratio is None else float(reached.ratio[0])
         return Solution(delta, problem.ridge, "pcg", "solved", proof, history, e, ratio, reached.r[0])
 
     def _first(self, schur: SchurComplement, b: Tensor, start: Tensor | None) -> Tensor:
@@ -139,6 +145,11 @@ class PCG:
         if start is None:
             return b
         return schur.residual(start) if self.measure_start else b - schur.product(start)
+
+
+def first(of_each: Tensor | None) -> float | None:
+    """Of the first right-hand side."""
+    return None if of_each is None else float(of_each[0])
 
 
 def trusted_from(preconditioner: KFAC | None) -> int:

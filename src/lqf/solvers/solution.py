@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -25,6 +26,7 @@ class Certificate:
         sentence: what happened, for a person.
         output_gap: estimated distance of the training outputs to the optimum's, relative to their norm; None where the
             residual decided.
+        output_bound: what that distance cannot exceed, by the residual and the ridge strengths; None likewise.
     """
 
     relative_residual: float
@@ -33,6 +35,7 @@ class Certificate:
     converged: bool
     sentence: str
     output_gap: float | None = None
+    output_bound: float | None = None
 
     @classmethod
     def of(
@@ -44,17 +47,19 @@ class Certificate:
         tol: float,
         passes: int,
         output_gap: float | None = None,
+        output_bound: float | None = None,
     ) -> Certificate:
         """From a measured relative residual, and the distance of the outputs where that has the tolerance."""
         converged = (relative if output_gap is None else output_gap) <= tol
         verdict = "reached" if converged else "stopped before reaching"
-        outputs = "" if output_gap is None else f"outputs within {output_gap:.2g} of the optimum's, "
+        sure = "" if output_gap is None else how_sure(output_gap, output_bound, lambda v: f"{v:.2g}")
+        outputs = "" if output_gap is None else f"outputs within {output_gap:.2g} of the optimum's{sure}, "
         sentence = (
             f"{verdict} the tolerance {tol:.1e}: {outputs}relative residual {relative:.2e} after {passes} passes over "
             "the data"
         )
         lowest = problem.ridge.lowest if problem.model.body.size else problem.ridge.head
-        return cls(relative, relative * b_norm / lowest, passes, converged, sentence, output_gap)
+        return cls(relative, relative * b_norm / lowest, passes, converged, sentence, output_gap, output_bound)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,13 @@ class Solution:
     residuals: Tensor | None = field(default=None, repr=False)
     ratio: float | None = None
     gap: Tensor | None = field(default=None, repr=False)
+
+
+def how_sure(gap: float, bound: float | None, shown: Callable[[float], str]) -> str:
+    """Of a distance ``gap`` that is at most ``bound``: whether it is an estimate; nothing where no bound is known."""
+    if bound is None:
+        return ""
+    return " (proven)" if bound <= gap else f" (estimated; at most {shown(bound)})"
 
 
 def right_hand_side_norm(problem: QuadraticProblem) -> float:

@@ -296,6 +296,7 @@ def _released(
         report.without_climb(),
         images_given=None,
         output_gap=None,
+        output_bound=None,
         relative_residual=None,
         class_weights=None,
         plan=of,

@@ -28,7 +28,7 @@ from lqf.linear import head_products
 from lqf.linear.targets import encode
 from lqf.runtime.precision import matmul_precision
 from lqf.solvers.block_cg import conjugate_gradients
-from lqf.solvers.pcg import COHERENCE, body_preconditioner, trusted_from
+from lqf.solvers.pcg import COHERENCE, body_preconditioner, first, trusted_from
 from lqf.solvers.schur import SchurComplement
 from lqf.solvers.solution import Certificate, Solution, norm
 
@@ -101,6 +101,7 @@ def _from(
         energy=torch.tensor([schur.output_norm()], dtype=torch.float64, device=x.device),
         least=least,
         prior=prior,
+        ridge=quadratic.body_ridge,
         max_passes=settings.max_passes,
         passes=1,
         certify=isinstance(operator, Quick),
@@ -109,8 +110,16 @@ def _from(
     )
     delta, head_gap, e = operator.complete(reached.x[0])
     relative = (norm(reached.r) ** 2 + norm(head_gap) ** 2) ** 0.5 / (b_norm or 1.0)
-    gap, ratio = (None if t is None else float(t[0]) for t in (reached.energy, reached.ratio))
-    proof = Certificate.of(quadratic, relative, b_norm, tol=settings.tol, passes=reached.passes, output_gap=gap)
+    gap, bound, ratio = (first(t) for t in (reached.energy, reached.bound, reached.ratio))
+    proof = Certificate.of(
+        quadratic,
+        relative,
+        b_norm,
+        tol=settings.tol,
+        passes=reached.passes,
+        output_gap=gap,
+        output_bound=bound,
+    )
     return Solution(delta, quadratic.ridge, "pcg", "solved", proof, reached.history, e, ratio, reached.r[0])
 
 
