@@ -20,7 +20,7 @@ from lqf.storage.samples import write_samples
 from lqf.utils import naming
 from lqf.utils.files import atomic_folder, has_format
 from lqf.utils.json_values import dump_json, json_values
-from lqf.utils.rooms import check_place, recover
+from lqf.utils.rooms import behind_links, check_place, recover
 
 
 def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
@@ -34,9 +34,9 @@ def save(model: Model, path: str | Path, *, overwrite: bool = False) -> None:
 
 def check_target(path: Path, overwrite: bool) -> None:
     """Refuse to write over something, before any work is done."""
-    recover(path)
+    recover(behind_links(path))
     if not path.exists():
-        check_place(path)
+        check_place(behind_links(path))
         return
     if not overwrite:
         raise LQFError(
