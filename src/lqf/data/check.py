@@ -51,7 +51,7 @@ def check_trainable(samples: Samples, *, strict: bool = False) -> list[str]:
 
 
 def _about_alike(classes: Sequence[str]) -> list[str]:
-    """Names that differ in capitals, spaces or forms of letters alone; letters by themselves (`a`, `A`) do so on purpose."""
+    """Names that differ in capitals, spaces or forms of letters alone; single letters (`a`, `A`) do so on purpose."""
     alike: dict[str, list[str]] = {}
     for name in classes:
         alike.setdefault("".join(unicodedata.normalize("NFKC", name).casefold().split()), []).append(name)

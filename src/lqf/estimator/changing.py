@@ -174,7 +174,7 @@ class Changing(Predictor):
         model, progress = self._model(), self._shown(progress)
         check_trained(model, retrain=False)
         change = Change.of(model.train.ids, model.classes, relabel=labels)
-        new = change.relabelled(torch.from_numpy(model.train.labels)).numpy()
+        new = change.relabelled(torch.tensor(model.train.labels)).numpy()
         images, context = self._all_images(model, train, progress), self._context(model, progress)
         table = replace(model.train, labels=new)
 

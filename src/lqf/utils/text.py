@@ -42,7 +42,7 @@ def printable(text: str) -> str:
 
 
 def one_line(name: str) -> str:
-    r"""A name in a table or a list, where a line break (as ``\n``) or a tab in it would look like two rows or columns."""
+    r"""A name in a table or a list: line breaks (as ``\n``) and tabs would look like two rows or columns."""
     return _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), name)
 
 
