@@ -98,6 +98,12 @@ def test_bad_option(lqf, photos, words):
     assert tree(Path()) == set()
 
 
+def test_the_root_is_no_output(lqf, photos):
+    called = lqf("fit", photos / "train", "-o", "/", "--overwrite", *HEAD)
+    assert called.code == 2
+    assert "`/` cannot be replaced; give the name of an output in it" in called.err
+
+
 def test_missing_weights(lqf, photos):
     called = lqf("fit", photos / "train", "-o", "run", "--backbone", "resnet50")
     assert called.code == 2

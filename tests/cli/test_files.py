@@ -162,6 +162,9 @@ def test_names_with_commas_quotes_newlines_and_other_scripts_come_back(lqf, run,
         found = [r["path"] for r in read(out)]
         assert sorted(found) == sorted(f"odd/{name}" for name in names)
         assert all(Path(path).is_file() for path in found)
+    lines = lqf("predict", run, "odd").out.splitlines()  # on the terminal, one line each
+    assert len(lines) == len(names)
+    assert any("two\\nlines.png  " in line for line in lines)
 
 
 def test_a_file_is_replaced_only_where_that_is_said(lqf, run, photos):

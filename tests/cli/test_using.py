@@ -91,6 +91,12 @@ def test_predict_prints_one_line_per_image(lqf, run, photos):
     assert lines[0].endswith("%")
 
 
+def test_a_file_is_no_model(lqf, photos):
+    called = lqf("predict", photos / "test" / "red" / "0.png", photos / "test")
+    assert called.code == 2
+    assert "0.png` is a file, not a fitted model; give the folder that `lqf fit` wrote" in called.err
+
+
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
 def test_an_unknown_device_is_refused(lqf, run, photos, command):
     called = lqf(command, run, photos / "test", "--device", "warp")

@@ -43,3 +43,13 @@ def test_whole_numbers_of_which_most_are_different_are_said_to_be_names_of_class
 def test_samples_without_labels_are_refused() -> None:
     with pytest.raises(LQFError, match="has no label for"):
         check_trainable(load_samples(X))
+
+
+def test_names_that_differ_in_capitals_or_spaces_alone_are_asked_about() -> None:
+    (sentence,) = check_trainable(load_samples(X, ["Rose", "Rose", "rose", "rose", "tea rose", "tea rose"]))
+    assert "are these the same class? `Rose` and `rose`; they are kept apart" in sentence
+    (sentence,) = check_trainable(load_samples(X, ["tea rose"] * 2 + ["Tearose"] * 2 + ["x"] * 2), strict=True)
+    assert "`Tearose` and `tea rose`" in sentence
+    assert (
+        check_trainable(load_samples(X, ["a", "a", "A", "A", "b", "b"])) == []
+    )  # letters are other letters on purpose

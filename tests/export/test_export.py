@@ -128,3 +128,15 @@ def test_the_first_capture_of_a_process_leaves_nothing_of_itself_behind(tmp_path
     preprocess._per_channel.cache_clear()
     assert files.export(model.fitted_, tmp_path / "model.pt2", images).difference < 1e-5
     np.testing.assert_array_equal(model.predict_proba(sample_inputs(model.fitted_)), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_in_another_type(dtype: torch.dtype) -> None:
+    module = fitted(views="flip").as_module()
+    seen = torch.randint(0, 256, (4, 3, 11, 9), dtype=torch.uint8)
+    exact = module(seen)[0]
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        assert torch.allclose(module(seen)[0].double(), exact, atol=0.05)
+    narrow, outputs = module.to(dtype)(seen)
+    assert outputs.dtype == dtype
+    assert torch.allclose(narrow.double(), exact, atol=1e-5 if dtype == torch.float32 else 0.05)

@@ -120,6 +120,23 @@ def test_from_looking_to_a_corrected_model(page, session, folders):
     assert "is not an image" in page.locator("[role=alert]").inner_text()
 
 
+def test_the_keyboard_skips_to_the_content_and_moves_among_pictures(page):
+    page.wait_for_selector(".tiles li")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+    assert page.locator(".tiles li").count() == 16  # the view is still there
+    assert page.title().startswith("training images · ")
+    page.evaluate("location.hash = '#/labels'")
+    page.wait_for_selector(".answers li")
+    assert page.title().startswith("wrong labels · ")
+    only = page.locator(".answers a").first
+    only.focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp"):  # there is no other
+        page.keyboard.press(key)
+        assert only.evaluate("a => a === document.activeElement")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_every_control_has_a_name(page, scheme):
     page.emulate_media(color_scheme=scheme)

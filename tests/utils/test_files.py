@@ -174,3 +174,20 @@ def test_a_place_that_takes_no_folder_is_refused_beforehand(tmp_path: Path) -> N
             check_folder(path, False, FolderKind("a", "f", "is foreign"))
     check_folder(tmp_path / "deep" / "er" / "run", False, FolderKind("a", "f", "is foreign"))
     assert listing(tmp_path) == ["file"]
+
+
+def test_a_link_stays_and_what_it_names_is_replaced(tmp_path):
+    place, link = tmp_path / "disk" / "run", tmp_path / "run"
+    place.parent.mkdir()
+    link.symlink_to(place)
+    for text in ("first", "second"):
+        written(link, text)
+        assert link.is_symlink()
+        assert content(place) == text
+    file = tmp_path / "disk" / "new.csv"
+    (tmp_path / "new.csv").symlink_to(file)
+    files.write_file(tmp_path / "new.csv", "a")
+    assert (tmp_path / "new.csv").is_symlink()
+    assert file.read_text() == "a"
+    assert listing(tmp_path / "disk") == ["new.csv", "run"]
+    assert listing(tmp_path) == ["disk", "new.csv", "run"]

@@ -4,7 +4,7 @@ import pytest
 
 from lqf.errors import LQFError
 from lqf.settings import Settings
-from lqf.utils.text import precise, printable, seconds_of, shortened_path
+from lqf.utils.text import listed, one_line, precise, printable, seconds_of, shortened, shortened_path
 
 TIMES = {
     "90": 90.0,
@@ -74,3 +74,10 @@ def test_a_probability_has_the_digits_that_tell_it_from_certainty() -> None:
 def test_control_characters_are_written_out() -> None:
     assert printable("a\x1b[31mb\x07\x7f\x9b\u202e.jpg\n\tc é") == "a\\x1b[31mb\\x07\\x7f\\x9b\\u202e.jpg\n\tc é"
     assert printable("a\rb") == "a\\rb"
+
+
+def test_a_name_with_line_breaks_stays_on_one_line() -> None:
+    name = "a\nb\tc\u2028d.jpg"
+    assert one_line(name) == "a\\nb\\tc\\u2028d.jpg"
+    for text in (shortened(name, 40), shortened_path(name, 40), listed([name])):
+        assert text.strip("`") == one_line(name)

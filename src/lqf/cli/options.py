@@ -220,6 +220,8 @@ def output_path(given: str) -> Path:
     path = Path(given).expanduser()
     if path.name in ("", ".."):  # `-o .`: only a folder with a name can be replaced in one step
         path = path.resolve()
+    if not path.name:
+        raise LQFError(f"`{path}` cannot be replaced; give the name of an output in it")
     above = next(folder for folder in path.absolute().parents if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         reason = "is not a folder" if not above.is_dir() else "is a folder you may not write to"

@@ -14,7 +14,7 @@ from lqf.cli.models import load_model
 from lqf.errors import Incomplete, LQFError
 from lqf.settings import Setup
 from lqf.utils.progress import Progress
-from lqf.utils.text import counted, duration, number, percent, wrapped
+from lqf.utils.text import counted, duration, number, one_line, percent, wrapped
 
 if TYPE_CHECKING:
     from lqf import LQFClassifier
@@ -202,11 +202,13 @@ def show(result: dict[str, Any]) -> str:
     if result["output"] is not None:
         return _written(result)
     entries = result["predictions"]
-    wide = max((len(e["id"]) for e in entries), default=0)
-    name = max((len(c) for c in (*result["classes"], *(e["label"] for e in entries))), default=0)
+    ids = [one_line(e["id"]) for e in entries]
+    wide = max(map(len, ids), default=0)
+    name = max((len(one_line(c)) for c in (*result["classes"], *(e["label"] for e in entries))), default=0)
     lines = [
-        f"{e['id']:<{wide}}  {e['label']:<{name}}  {percent(e['probability']):>6}  {_further(e)}".rstrip() + _sure(e)
-        for e in entries
+        f"{id:<{wide}}  {one_line(e['label']):<{name}}  {percent(e['probability']):>6}  {_further(e)}".rstrip()
+        + _sure(e)
+        for id, e in zip(ids, entries, strict=True)
     ]
     return "\n".join([*lines, *_about_sets(result)])
 
@@ -215,7 +217,7 @@ def _sure(entry: dict[str, Any]) -> str:
     """What was asked for beside the label."""
     parts = []
     if "set" in entry:
-        parts.append("{" + ", ".join(entry["set"]) + "}")
+        parts.append("{" + ", ".join(map(one_line, entry["set"])) + "}")
     if "std" in entry:
         parts.append(f"± {number(entry['std'])}")
     if "novelty" in entry:
@@ -236,8 +238,8 @@ def _about_sets(result: dict[str, Any]) -> list[str]:
 def _further(entry: dict[str, Any]) -> str:
     """The other classes that were asked for, and the one that an unsure prediction might be."""
     best, *others = entry["top"]
-    guess = [] if entry["label"] == best["label"] else [f"{best['label']}?"]
-    return "  ".join([*guess, *(f"{c['label']} {percent(c['probability'])}" for c in others)])
+    guess = [] if entry["label"] == best["label"] else [f"{one_line(best['label'])}?"]
+    return "  ".join([*guess, *(f"{one_line(c['label'])} {percent(c['probability'])}" for c in others)])
 
 
 def _written(result: dict[str, Any]) -> str:

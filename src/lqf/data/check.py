@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
+
 import numpy as np
 
 from lqf.data.labels import ONE_LABEL
@@ -13,18 +16,18 @@ from lqf.utils.text import listed
 def check_trainable(samples: Samples, *, strict: bool = False) -> list[str]:
     """Refuse samples from which a classifier cannot be trained: that takes two classes or more, each with an image.
 
-    An image of weight zero counts as absent, as it does in the objective.
+        An image of weight zero counts as absent, as it does in the objective.
 
-    Args:
-        samples: the samples.
-        strict: refuse also what is returned otherwise.
+        Args:
+            samples: the samples.
+        strict: refuse also the former of what is returned otherwise.
 
-    Returns:
-        Sentences about classes that leave-one-out says nothing about: with one image, or images of one group alone,
-        leaving it out leaves a class that was never seen.
+        Returns:
+            Sentences about classes that leave-one-out says nothing about (with one image, or images of one group alone,
+            leaving it out leaves a class that was never seen), and about those whose names are nearly the same.
 
-    Raises:
-        LQFError: with the names of the classes or images at fault.
+        Raises:
+            LQFError: with the names of the classes or images at fault.
     """
     if len(samples) == 0:
         raise LQFError(f"{samples.name} has no image that can be used")
@@ -44,7 +47,19 @@ def check_trainable(samples: Samples, *, strict: bool = False) -> list[str]:
     sentences = _about_single(samples, counts)
     if sentences and strict:
         raise LQFError(sentences[0])
-    return sentences
+    return [*sentences, *_about_alike(samples.classes)]
+
+
+def _about_alike(classes: Sequence[str]) -> list[str]:
+    """Names that differ in capitals, spaces or forms of letters alone; single letters (`a`, `A`) do so on purpose."""
+    alike: dict[str, list[str]] = {}
+    for name in classes:
+        alike.setdefault("".join(unicodedata.normalize("NFKC", name).casefold().split()), []).append(name)
+    pairs = [" and ".join(f"`{name}`" for name in names) for key, names in alike.items() if names[1:] and key[1:]]
+    if not pairs:
+        return []
+    more = f" (and {len(pairs) - 3} more)" if pairs[3:] else ""
+    return [f"are these the same class? {', '.join(pairs[:3])}{more}; they are kept apart, as they are written"]
 
 
 def _about_single(samples: Samples, counts: np.ndarray) -> list[str]:

@@ -41,6 +41,8 @@ def plain_label(value: object, i: int | None = None, what: str = "label") -> Lab
     if isinstance(value, int):
         return value
     if isinstance(value, str) and not (what == "label" and _several(value)):
+        if "\0" in value:  # which arrays of names lose at their ends
+            raise LQFError(f"{where} is {value!r}; names have no NUL characters")
         return clean(value)
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return int(value)

@@ -25,6 +25,7 @@ from lqf.runtime.out_of_memory import in_smaller_batches
 from lqf.settings import Settings, Setup
 from lqf.utils import naming
 from lqf.utils.progress import Progress
+from lqf.utils.text import one_line
 
 
 @dataclass(frozen=True)
@@ -146,4 +147,4 @@ def check_solver(settings: Settings, world: World) -> None:
 def report_skipped(images: Images, progress: Progress) -> None:
     """Name the images that could not be read."""
     for sample, reason in images.skipped:
-        progress.say(f"skipped `{sample}`: {reason}")
+        progress.say(f"skipped `{one_line(sample)}`: {reason}")

@@ -31,7 +31,7 @@ from lqf.runtime.device import computing, resolve_device
 from lqf.runtime.memory import cores
 from lqf.runtime.out_of_memory import in_smaller_batches
 from lqf.utils.progress import Progress
-from lqf.utils.text import counted
+from lqf.utils.text import counted, one_line
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Run:
             for part in stream_images(self.samples, preprocess, todo, per_part, self.workers):
                 for i, reason in part.skipped:
                     self.reasons[i] = reason
-                    progress.say(f"skipped `{self.samples.ids[i]}`: {reason}")
+                    progress.say(f"skipped `{one_line(self.samples.ids[i])}`: {reason}")
                 found = zip(part.rows.tolist(), self._ranked(part), strict=True)
                 places[part.rows] = self.unfinished.add((names[i], stamps[i], own) for i, own in found)
                 stage.advance(len(part.rows) + len(part.skipped))

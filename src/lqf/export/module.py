@@ -113,8 +113,9 @@ class _Member(nn.Module):
         self.register_buffer("point", None if model.head_alone else model.point.to(device=device, dtype=self.dtype))
 
     def of_pixels(self, pixels: Tensor) -> Tensor:
-        """`forward` of uint8 views (B, 3, s, s)."""
-        return self(standardize(pixels, self.mean, self.std).to(self.dtype))
+        """`forward` of uint8 views (B, 3, s, s), in the type that the module has now: `.to(…)` may have changed it."""
+        work = torch.promote_types(self.mean.dtype, torch.float32)
+        return self(standardize(pixels, self.mean.to(work), self.std.to(work)).to(self.head.dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         z, dz = self.network(self.prefix(x))

@@ -215,7 +215,7 @@ def static_file(name: str) -> str:
 
 async def _body(request: Request, most: int) -> bytes:
     """The body, never more than ``most`` bytes of it in memory."""
-    too_large = Refused(413, f"more than {most // 2**20 or 1} MB; give less")
+    too_large = Refused(413, f"more than {f'{most >> 20} MB' if most >> 20 else f'{most >> 10} KB'}; give less")
     said = request.headers.get("content-length", "")
     if said.isdigit() and int(said) > most:
         raise too_large

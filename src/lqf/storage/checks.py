@@ -24,6 +24,8 @@ def read_description(path: Path) -> dict[str, Any]:
         raise LQFError(
             f"`{path}` is not a fitted model (there is no model.json in it); give the folder that `lqf fit` wrote"
         ) from None
+    except NotADirectoryError:
+        raise LQFError(f"`{path}` is a file, not a fitted model; give the folder that `lqf fit` wrote") from None
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise LQFError(f"`{path}` cannot be read as a fitted model ({what(error)})") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:

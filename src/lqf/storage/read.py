@@ -28,7 +28,7 @@ from lqf.storage.layout import BACKBONE, QUESTIONS, RUNGS, SAMPLES, STACKED, WEI
 from lqf.storage.own_network import OWN, on_own_network, to_load
 from lqf.storage.samples import read_samples
 from lqf.utils import naming
-from lqf.utils.rooms import recover
+from lqf.utils.rooms import behind_links, recover
 from lqf.utils.typed import check_types
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def load(path: str | Path, *, backbone: nn.Module | None = None, weights: str | 
 def _load(path: Path, backbone: nn.Module | None, weights: str | Path | None, whole: Path) -> Model:
     """The model in ``path``, which is the folder ``whole`` itself or a member's inside it."""
     if not path.exists():
-        recover(path)
+        recover(behind_links(path))
     meta = read_description(path)
     check_files(path, meta.get("files"))
     try:

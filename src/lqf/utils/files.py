@@ -15,7 +15,7 @@ from typing import Any
 from lqf.errors import LQFError
 from lqf.utils import naming
 from lqf.utils.exchange import exchange
-from lqf.utils.rooms import NEW, OLD, check_place, recover, room
+from lqf.utils.rooms import NEW, OLD, behind_links, check_place, recover, room
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
@@ -25,6 +25,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """A name in a hidden folder beside ``path``; what is written there takes its place when the block ends well, and
     goes when it does not.
     """
+    path = behind_links(path)
     with room(path) as hidden:
         temporary = hidden / f"{NEW}{path.suffix}"  # some writers go by the ending
         yield temporary
@@ -46,7 +47,7 @@ def check_file(path: Path, overwrite: bool, suffixes: Sequence[str]) -> None:
         raise LQFError(f"`{path}` does not end in {' or '.join(suffixes)}; that says what to write")
     if path.exists() and not overwrite:
         raise LQFError(f"`{path}` exists; choose another file, or give {naming.given('overwrite')} to replace it")
-    check_place(path)
+    check_place(behind_links(path))
 
 
 def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -63,6 +64,7 @@ def write_table(path: Path, rows: Iterable[Mapping[str, Any]], columns: Sequence
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """An empty folder that takes the place of ``path`` when the block ends well, and goes when it does not."""
+    path = behind_links(path)
     with room(path) as hidden:
         new = hidden / NEW
         new.mkdir()
@@ -116,9 +118,9 @@ class FolderKind:
 
 def check_folder(path: Path, overwrite: bool, kind: FolderKind) -> None:
     """Refuse, before any work is done, a folder that is there, and with ``overwrite`` one of another kind."""
-    recover(path)
+    recover(behind_links(path))
     if not path.exists():
-        check_place(path)
+        check_place(behind_links(path))
         return
     if not overwrite:
         raise LQFError(

@@ -41,6 +41,11 @@ def room(path: Path) -> Iterator[Path]:
             os.close(lock)
 
 
+def behind_links(path: Path) -> Path:
+    """What is replaced: where ``path`` is a link, the file or folder that it names, which may lie on another disk."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 def check_place(path: Path) -> None:
     """Refuse, before any work is done, a place where no folder can be made."""
     above = next(folder for folder in (path.absolute().parent, *path.absolute().parents) if folder.exists())

@@ -33,20 +33,28 @@ def clean(name: str | PurePath) -> str:
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What a terminal acts upon, and what turns the direction of writing; lines and tabs are not among them."""
 
+_BREAKS = re.compile("[\t\n\x0b\x0c\r\x85\u2028\u2029]")
+
 
 def printable(text: str) -> str:
     """With what a terminal would obey, instead of showing it, written out: file names may hold anything."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def one_line(name: str) -> str:
+    r"""A name in a table or a list: line breaks (as ``\n``) and tabs would look like two rows or columns."""
+    return _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), name)
+
+
 def listed(names: Sequence[object], limit: int = 10) -> str:
     """`a`, `b`, … for a sentence, with the number of those left out."""
-    shown = ", ".join(f"`{n}`" for n in names[:limit])
+    shown = ", ".join(f"`{one_line(str(n))}`" for n in names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
 
 
 def shortened(text: str, width: int) -> str:
     """At most ``width`` characters, the middle left out: the beginning and the end of a name say most."""
+    text = one_line(text)
     if len(text) <= width:
         return text
     left = (width - 1) // 2
@@ -58,6 +66,7 @@ def shortened_path(path: str, width: int) -> str:
 
     `/home/me/photos/train/rose/image_0012.jpg` -> `/home/me/ph…/image_0012.jpg`
     """
+    path = one_line(path)
     if len(path) <= width:
         return path
     name = len(path) - path.rfind("/")  # with the slash before it

@@ -150,6 +150,7 @@ def test_amounts_in_place_of_labels_are_refused(manifest):
         (f"path,label\n{'n' * 5000}.png,x\n", "line 2: .* is not there"),
         (b"path,label\ncaf\xe9.png,x\n", "not UTF-8"),
         ('path,label\n"a.png,x\n', "not a CSV file"),
+        ("path,label\na.png,x\nb.png,x\0\n", "line 3: the label is 'x.x00'; names have no NUL characters"),
     ],
 )
 def test_errors(manifest, text, sentence):

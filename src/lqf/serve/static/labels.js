@@ -62,8 +62,10 @@ function keys(e, list, tiles, state, send) {
   const link = e.target.closest("a[data-n]");
   if (!link || e.ctrlKey || e.metaKey || e.altKey) return;
   const n = Number(link.dataset.n), row = tiles.get(n).row;
-  const moves = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
   const links = [...list.querySelectorAll("a[data-n]")];
+  const top = (a) => a.getBoundingClientRect().top;
+  const wide = links.filter((a) => top(a) === top(links[0])).length;
+  const moves = { ArrowRight: 1, ArrowDown: wide, ArrowLeft: -1, ArrowUp: -wide };
   const step = (by) => { const next = links[links.indexOf(link) + by]; if (next) next.focus(); };
   if (e.key in moves) step(moves[e.key]);
   else if (e.key === "r") send("/api/correct", { n, action: "relabel", label: row.predicted }).then((done) => done && step(1));

@@ -1,6 +1,6 @@
 // One's own image, other weight decays, what to label next.
 
-import { asking, content, counted, el, level, notice, percent, picture, say, shown } from "./pieces.js";
+import { asking, content, counted, el, level, notice, percent, picture, plain, say, shown } from "./pieces.js";
 import { explain } from "./images.js";
 
 export async function showOwn() {
@@ -49,16 +49,16 @@ export async function showDecays() {
     plot.replaceChildren(curve(heads.map((d, h) => [d, pair(h, at.body)]).filter(([, t]) => t), heads[at.head], now.weight_decay));
   };
   const slider = (name, words, values) => {
-    const chosen = el("output", {}, values[at[name]].toPrecision(3));
-    return el("label", {}, words, el("input", { type: "range", min: 0, max: values.length - 1, step: 1, value: at[name], "aria-valuetext": values[at[name]].toPrecision(3), oninput: (e) => {
+    const chosen = el("output", {}, plain(values[at[name]]));
+    return el("label", {}, words, el("input", { type: "range", min: 0, max: values.length - 1, step: 1, value: at[name], "aria-valuetext": plain(values[at[name]]), oninput: (e) => {
       at[name] = Number(e.target.value);
-      chosen.textContent = values[at[name]].toPrecision(3);
+      chosen.textContent = plain(values[at[name]]);
       e.target.setAttribute("aria-valuetext", chosen.textContent);
       update();
     } }), chosen);
   };
   content.replaceChildren(el("h2", {}, "Weight decay"),
-    el("p", { class: "small" }, `Errors of ${found.by} over ${counted(found.n, "image")}. The model stays as it is; lqf tune writes one with other weight decays.`),
+    el("p", { class: "small" }, `Errors of ${found.by} over ${counted(found.n, "image")}. The model stays as it is; `, el("code", {}, "lqf tune"), " writes one with other weight decays."),
     el("div", { class: "bar-above sliders" }, slider("head", "of the head", heads), bodies[0] === null ? null : slider("body", "of the body", bodies)),
     out, plot);
   update();
@@ -67,7 +67,7 @@ export async function showDecays() {
 function curve(points, chosen, now) {
   const line = { kind: "loo", points: points.map(([d, t]) => [Math.log10(d), 100 * t.error]) };
   const dot = (d) => line.points.find(([x]) => x === Math.log10(d));
-  return plotted("weight decay of the head", [line], [["loo", 4, dot(now)], ["kept", 6, dot(chosen)]], (x) => Number(10 ** x).toPrecision(2));
+  return plotted("weight decay of the head", [line], [["loo", 4, dot(now)], ["kept", 6, dot(chosen)]], (x) => plain(10 ** x, 2));
 }
 
 // Lines of (x, error in %) with some dots on them.
@@ -102,7 +102,7 @@ export async function showSummary() {
     plot.replaceChildren(plotted("share of the training images left out, in %", lines, [["kept", 6, lines[0].points[k]]], (x) => x.toFixed(0)));
   };
   content.replaceChildren(el("h2", {}, "Fewer training images"),
-    el("p", { class: "small" }, `Test error on ${counted(found.n_test, "image")} when a part of the training images is left out. lqf summarize writes the rest as a manifest. `, level(found)),
+    el("p", { class: "small" }, `Test error on ${counted(found.n_test, "image")} when a part of the training images is left out. `, el("code", {}, "lqf summarize"), " writes the rest as a manifest. ", level(found)),
     el("div", { class: "bar-above" }, el("label", {}, "left out", el("input", { type: "range", min: 0, max: found.shares.length - 1, step: 1, value: 0, oninput: (e) => {
       update(Number(e.target.value));
       e.target.setAttribute("aria-valuetext", share.textContent);

@@ -1,18 +1,22 @@
 // Which view is shown.
 
-import { ask, content, counted, el, notice, percent, say, shown } from "./pieces.js";
+import { asking, content, counted, el, notice, percent, say, shown } from "./pieces.js";
 import { showImage, showImages } from "./images.js";
 import { showLabels } from "./labels.js";
 import { showDecays, showOwn, showSuggested, showSummary } from "./more.js";
+
+const itself = document.title;
 
 async function show() {
   const [path, query] = (location.hash.slice(1) || "/images/train").split("?");
   const words = path.split("/").filter(Boolean);
   const mine = ++shown.view;
   say("");
+  document.title = itself;
   for (const a of document.querySelectorAll("#views a")) {
     const here = a.getAttribute("href") === `#/${words.slice(0, 2).join("/")}` || (words[0] === "image" && a.getAttribute("href") === `#/images/${words[1]}`);
     here ? a.setAttribute("aria-current", "page") : a.removeAttribute("aria-current");
+    if (here) document.title = `${a.textContent} · ${itself}`;
   }
   try {
     if (words[0] === "images") await showImages(words[1], new URLSearchParams(query));
@@ -27,7 +31,7 @@ async function show() {
 }
 
 async function begin() {
-  try { shown.about = await ask("/api/about"); }
+  try { shown.about = await asking("/api/about"); }
   catch (e) { content.replaceChildren(notice("The page cannot begin.", e.message)); return; }
   document.getElementById("what").textContent = shown.about.what;
   document.getElementById("to-test").hidden = shown.about.test === null;
@@ -40,6 +44,7 @@ async function begin() {
     figure("classes", shown.about.classes.length.toLocaleString("en"), shown.about.classes.slice(0, 4).join(", ") + (shown.about.classes.length > 4 ? " …" : "")),
     figure("answers", shown.about.level, `solver ${shown.about.solver}`),
   ].filter(Boolean));
+  document.querySelector(".skip").addEventListener("click", (e) => { e.preventDefault(); content.focus(); }); // its #content is no view
   window.addEventListener("hashchange", () => { show(); content.focus({ preventScroll: true }); });
   show();
 }

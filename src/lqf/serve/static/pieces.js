@@ -24,6 +24,11 @@ export function percent(p, digits = 1) {
   return share.toFixed(digits) + "\u202f%";
 }
 
+// 13.3, 194,000, 1.9e-6
+export function plain(x, digits = 3) {
+  return x >= 1e-4 && x < 1e7 ? x.toLocaleString("en", { maximumSignificantDigits: digits }) : x.toExponential(digits - 1);
+}
+
 export const counted = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 
 export function picture(set, n, side, alt) {
@@ -44,7 +49,7 @@ export function bars(pairs) {
 export const level = (of) => el("span", { class: "level", title: of.note || of.level }, of.level);
 
 export function notice(title, text) {
-  return el("div", { class: "notice", role: "alert" }, el("p", {}, el("b", {}, title + " "), text));
+  return el("div", { class: "notice", role: "alert" }, el("p", {}, el("b", {}, title + " "), text.charAt(0).toUpperCase() + text.slice(1)));
 }
 
 export function say(sentence, bad = false) {
