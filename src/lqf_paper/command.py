@@ -109,8 +109,7 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     if order.cells_only:
         return _only_cells(run)
     written = [r for name in order.names if (r := _written(order, run, name, workspace)) is not None]
-    written_or_failed = {"results": written, "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
-    written_or_failed |= {"left": _listed(run, run.late)}
+    written_or_failed = {"results": written, **_rest(run)}
     if run.failed:
         raise Incomplete(_failed(run), written_or_failed)
     return written_or_failed
@@ -118,11 +117,15 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
 
 def _only_cells(run: Run) -> dict[str, Any]:
     every = run.every()
-    there = {"cells": len(every) - run.missing(), "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
-    there |= {"left": _listed(run, run.late)}
+    there = {"cells": len(every) - run.missing(), **_rest(run)}
     if run.failed:
         raise Incomplete(_failed(run), there)
     return there
+
+
+def _rest(run: Run) -> dict[str, Any]:
+    """What was not computed: by other processes now, failed, not begun for want of time."""
+    return {"elsewhere": len(run.elsewhere), "failed": len(run.failed), "left": _listed(run, run.late)}
 
 
 def _left(run: Run, workspace: Workspace) -> dict[str, Any]:
