@@ -51,6 +51,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="compute only these methods' cells (nlft, lqf, …), in this order",
     )
     parser.add_argument(
+        "--first",
+        type=options.positive,
+        metavar="N",
+        help="compute only the first N settings of every search, the most telling ones",
+    )
+    parser.add_argument(
         "--time-limit",
         type=options.positive,
         metavar="SECONDS",
@@ -102,7 +108,7 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     unknown = [m for m in args.methods if m not in METHODS]
     if unknown:
         raise LQFError(f"there is no method `{unknown[0]}`; there are {', '.join(METHODS)}")
-    taken = ("backbone", "weights", "size", "epochs", "seeds", "select", "leaky_weights", "time_limit", "left")
+    taken = ("backbone", "weights", "size", "epochs", "seeds", "select", "leaky_weights", "time_limit", "left", "first")
     given = {k: v for k, v in vars(args).items() if k in taken}
     order = Order(
         names=tuple(names),

@@ -39,6 +39,7 @@ class Order:
         seeds: runs of every search's winner.
         select: "validation": choose settings on a part of the training images, too.
         methods: of searches, those whose cells are computed, in this order; empty: all.
+        first: of every search, only so many settings with each augmentation are computed; None: all.
         cells_only: compute cells, write no results.
         time_limit: in seconds: begin no cell that may end later, and wait for other processes until then.
         left: compute nothing: which cells are missing, and what they may take.
@@ -59,6 +60,7 @@ class Order:
     seeds: int = 1
     select: str = "test"
     methods: tuple[str, ...] = ()
+    first: int | None = None
     cells_only: bool = False
     time_limit: float | None = None
     left: bool = False
@@ -92,7 +94,7 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
         require_extra()
     store, workspace = Store(order.out / "cells"), order.workspace(progress)
     experiments = {name: EXPERIMENTS[name] for name in order.names}
-    run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress, order.methods)
+    run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress, order.methods, order.first)
     run.until = None if order.time_limit is None else began + order.time_limit
     if order.left:
         return _left(run, workspace)

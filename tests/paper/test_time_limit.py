@@ -125,6 +125,17 @@ def test_methods_come_in_the_order_they_are_given(search: Search, task: Task, tm
     assert search.calls == ["quick 1 0", "slow 1 0", "slow 2 0", "quick 1 1", "slow 2 1"]
 
 
+def test_only_the_first_settings_of_every_search(search: Search, task: Task, tmp_path: Path) -> None:
+    """And what is best among them is repeated."""
+    run = new(search, task, tmp_path, first=1)
+    assert [str(c) for c in run.left().values()] == ["one: slow, k 1", "one: quick, k 1"]
+    run.compute()
+    assert search.calls == ["slow 1 0", "quick 1 0", "slow 1 1", "quick 1 1"]
+    assert run.missing() == 1
+    new(search, task, tmp_path).compute()
+    assert search.calls[4:] == ["slow 2 0", "slow 2 1"]
+
+
 def test_a_process_with_a_limit_waits_for_the_cells_of_others(
     search: Search, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,7 +158,7 @@ def _verdicts(statements: Sequence[Statement], found: Winners) -> Table:
 def draw_errors(figure: Any, found: Winners, methods: Sequence[str]) -> None:
     """A panel per data set, a row per method."""
     rows = {name: {label(m): w.interval if (w := row[m]) else None for m in methods} for name, row in found.items()}
-    dots(figure, rows, "test error, %")
+    dots(figure, rows, "test error, % (dotted: the lowest)")
 
 
 def size_of(found: Winners, methods: Sequence[str]) -> tuple[float, float]:

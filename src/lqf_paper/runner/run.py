@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -45,6 +46,7 @@ class Run:
         store: where finished cells lie.
         progress: where to report.
         methods: of a search, those whose cells `compute` computes, in this order; empty: all.
+        first: of every search, only so many settings with each augmentation are computed; None: all.
         earlier_too: where a method has no cell of today on a data set, take those that were computed before defaults
             changed (`Work.earlier`).
         until: when time is up, by `time.monotonic`: no cell is begun that may take longer; None: never.
@@ -59,6 +61,7 @@ class Run:
     store: Store
     progress: Progress
     methods: Sequence[str] = ()
+    first: int | None = None
     earlier_too: bool = False
     until: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
@@ -94,7 +97,7 @@ class Run:
     def _every(self, *, ended: bool) -> Cells:
         found: Cells = {}
         for name in self.experiments:
-            found |= self._search(name)
+            found |= self._first(self._search(name)) if ended else self._search(name)
         for name in self.experiments:
             found |= {k: c for k, c in self._further(name, ended=ended).items() if k not in found}
         return found
@@ -138,7 +141,7 @@ class Run:
             return cells
         found = self._searched(name)
         if ended:
-            searching = {_method(c) for c in self._open(self._search(name)).values()}
+            searching = {_method(c) for c in self._open(self._first(self._search(name))).values()}
             found = replace(found, done=[d for d in found.done if _method(d.cell) not in searching])
         while new := {k: c for c in wants(found) if (k := key(self.identity(c))) not in cells}:
             cells |= new
@@ -164,6 +167,17 @@ class Run:
         today = {_method(d.cell) for d in done if not d.earlier}
         done = [d for d in done if not d.earlier or _method(d.cell) not in today]
         return done, failed
+
+    def _first(self, cells: Cells) -> Cells:
+        """Of every search, the first settings with each augmentation."""
+        seen: Counter[tuple[Any, ...]] = Counter()
+        kept = {}
+        for k, cell in cells.items():
+            search = (*_method(cell), cell.params.get("shots"), (cell.params.get("settings") or {}).get("augment"))
+            seen[search] += 1
+            if self.first is None or cell.params.get("method") is None or seen[search] <= self.first:
+                kept[k] = cell
+        return kept
 
     def _chosen(self, cells: Cells) -> Cells:
         """Those of the methods, in their order, behind those that name no method."""
