@@ -163,7 +163,8 @@ def draw_errors(figure: Any, found: Winners, methods: Sequence[str]) -> None:
 
 def size_of(found: Winners, methods: Sequence[str]) -> tuple[float, float]:
     """Of `draw_errors`, in inches."""
-    width, height = panel_size(len(found), 2.4, 0.8 + 0.26 * len(methods))
+    shown = [m for m in methods if any(row[m] for row in found.values())]
+    width, height = panel_size(len(found), 2.4, 0.8 + 0.26 * len(shown))
     return width + 1.8, height
 
 

@@ -168,7 +168,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     },
     "lqf-few": {
         "paper": product(learning_rate=(0.1, *RATES), weight_decay=DECAYS, augment=("crop",)),
-        "short": _short(0.1, 0.01),
+        "short": [*_damped((0.01, 0.1)), *_short(0.001)],
         "quick": _short(0.1),
     },
     # data in steps, where NLFT is trained many times, and its curvature after training
