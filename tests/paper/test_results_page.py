@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lqf_paper.experiments import EXPERIMENTS
 from lqf_paper.report.paired import Gap
 from lqf_paper.report.search_report import Row, table
 from lqf_paper.report.verdicts import MARKS
@@ -17,6 +18,8 @@ from lqf_paper.runner.experiment import bare_percent
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 PATHS = sorted(RESULTS.glob("*.json"))
+BY_DRAWS = ("lowshot", "nlft-mse")
+"""Experiments whose seeds are choices of training images."""
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="needs the committed results")
 
 
@@ -122,3 +125,21 @@ def test_a_mark_is_that_of_its_interval() -> None:
                     if found and found[3] and " < " in row[0]:
                         low, high = float(found[1]), float(found[2])
                         assert high <= 0 if found[3] == "✓" else low >= 0
+
+
+def test_the_gaps_that_are_named_are_those_of_the_results() -> None:
+    """`docs/paper.md`, by what the committed JSON has."""
+    text = (RESULTS.parent / "docs" / "paper.md").read_text(encoding="utf-8").partition("## What was not run")[2]
+    found = {path.stem: written(path) for path in PATHS}
+    counts = {m[1]: (int(m[2]), int(m[3])) for m in re.finditer(r"`([\w-]+)` has (\d+) of (\d+) cells", text)}
+    cells = {n: (len(v["cells"]), v["cells_wanted"]) for n, v in found.items()}
+    assert counts == {n: (there, of) for n, (there, of) in cells.items() if there < of}
+    assert [n for n in EXPERIMENTS if n not in found and f"`{n}`" not in text] == []
+    sets = {data["name"] for v in found.values() for data in v["data"]}
+    every = {path.stem for path in (RESULTS / "data").glob("*.txt")}
+    assert [n for n in every - sets if f"`{n}`" not in text] == []
+    seeded = [c for n, v in found.items() if n not in BY_DRAWS for c in v["cells"] if c["params"].get("seed")]
+    validated = [c for v in found.values() for c in v["cells"] if c["work"] == "validation"]
+    paired = [g for v in found.values() for s in v["summary"].get("statements", []) for g in s["data"].values()]
+    nothing = not seeded and not validated and not any(g["paired"] for g in paired)
+    assert ("No table has a “±”" in text) == nothing

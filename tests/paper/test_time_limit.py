@@ -93,6 +93,8 @@ def test_a_cell_takes_what_those_most_like_it_took(task: Task, tmp_path: Path) -
     assert seconds(cell(learning_rate=0.3, weight_decay=0.1)) == 5.0  # rates and strengths cost nothing
     assert seconds(cell(learning_rate=0.3), processes=2) == 7.0  # (8 + 6)/2: side by side every one is slower
     assert seconds(cell(epochs=40)) == 20.0
+    few = Cell("fit", task.name, {"method": "nlft", "settings": {"epochs": 400}, "shots": 1})
+    assert seconds(few) == 5.0  # as many steps, on few images
     assert seconds(cell("nlft-mse")) == 5.0  # another method, where there is none of its own
     measured(run, cell(augment="resized"), 50.0)
     assert seconds(cell(augment="resized", learning_rate=3.0)) == 50.0
@@ -122,7 +124,7 @@ def test_no_cell_is_begun_for_which_there_is_no_time(search: Search, task: Task,
 
 def test_methods_come_in_the_order_they_are_given(search: Search, task: Task, tmp_path: Path) -> None:
     new(search, task, tmp_path, methods=("quick", "slow")).compute()
-    assert search.calls == ["quick 1 0", "slow 1 0", "slow 2 0", "quick 1 1", "slow 2 1"]
+    assert search.calls == ["quick 1 0", "quick 1 1", "slow 1 0", "slow 2 0", "slow 2 1"]  # repeats of each at once
 
 
 def test_only_the_first_settings_of_every_search(search: Search, task: Task, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ class Measured:
         kind: work, device, network and pixels.
         method: of a search; None: it names none.
         shape: its parameters and settings but for method, seed and what is `FREE`, as text.
-        epochs: that it names; 1: none.
+        epochs: that it names; None: none, or on few images, where there are as many as make a number of steps.
         seconds: that it took.
         side_by_side: how many processes there were.
     """
@@ -32,7 +32,7 @@ class Measured:
     kind: str
     method: str | None
     shape: frozenset[str]
-    epochs: float
+    epochs: float | None
     seconds: float
     side_by_side: int
 
@@ -44,7 +44,7 @@ class Measured:
         apart = ("settings", "seed", "method", *FREE)
         shape = frozenset(f"{k} {v}" for k, v in {**params, **settings}.items() if k not in apart)
         kind = json.dumps([identity["work"], *(lab[k] for k in ("device", "backbone", "preprocess"))])
-        epochs = float(settings.get("epochs") or 1)
+        epochs = None if params.get("shots") else settings.get("epochs")
         return cls(identity["data"], kind, params.get("method"), shape, epochs, seconds, side_by_side)
 
 
@@ -78,7 +78,8 @@ class Expected:
     def _scaled(self, like: Measured, wanted: Measured, processes: int) -> float:
         images = [self.images.get(m.data) for m in (wanted, like)]
         larger = images[0] / images[1] if images[0] and images[1] and like.data != wanted.data else 1.0
-        return like.seconds * larger * (wanted.epochs / like.epochs) * max(1.0, processes / like.side_by_side)
+        longer = wanted.epochs / like.epochs if wanted.epochs and like.epochs else 1.0
+        return like.seconds * larger * longer * max(1.0, processes / like.side_by_side)
 
     def _read(self) -> None:
         """Take in the cells that have come since."""

@@ -243,7 +243,10 @@ class Run:
         return {k: cells[k] for k in sorted(cells, key=lambda k: late[k])}
 
     def _some(self, left: Cells, places: Mapping[str, str], claims: Claims, stage: Stage) -> bool:
-        """Go through all that is left once, and take out what is settled; whether anything was computed."""
+        """Go through all that is left once, and take out what is settled; whether there may be more to compute.
+
+        Not once a search has ended here: its winner may be wanted with other seeds, before other searches.
+        """
         computed = False
         for k, cell in list(left.items()):
             if not self._settled(k, cell):
@@ -257,6 +260,8 @@ class Run:
                     claims.release(k)
             del left[k]
             stage.advance()
+            if computed and not any(_method(c) == _method(cell) for c in left.values()):
+                return False
         return computed and bool(left)
 
     def _settled(self, k: str, cell: Cell) -> bool:
