@@ -89,9 +89,9 @@ def test_a_cell_takes_what_those_most_like_it_took(task: Task, tmp_path: Path) -
 
     assert seconds(cell()) is None
     measured(run, cell(learning_rate=0.1), 4.0)
-    measured(run, cell(learning_rate=0.2), 6.0, side_by_side=2)
-    assert seconds(cell(learning_rate=0.3, weight_decay=0.1)) == 5.0  # rates and strengths cost nothing
-    assert seconds(cell(learning_rate=0.3), processes=2) == 7.0  # (8 + 6)/2: side by side every one is slower
+    measured(run, cell(learning_rate=0.2), 12.0, side_by_side=4)
+    assert seconds(cell(learning_rate=0.3, weight_decay=0.1)) == 5.0  # (4 + 6)/2; rates and strengths cost nothing
+    assert seconds(cell(learning_rate=0.3), processes=4) == 14.0  # (16 + 12)/2: side by side every one is slower
     assert seconds(cell(epochs=40)) == 20.0
     few = Cell("fit", task.name, {"method": "nlft", "settings": {"epochs": 400}, "shots": 1})
     assert seconds(few) == 5.0  # as many steps, on few images

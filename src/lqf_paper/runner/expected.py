@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -79,7 +80,8 @@ class Expected:
         images = [self.images.get(m.data) for m in (wanted, like)]
         larger = images[0] / images[1] if images[0] and images[1] and like.data != wanted.data else 1.0
         longer = wanted.epochs / like.epochs if wanted.epochs and like.epochs else 1.0
-        return like.seconds * larger * longer * max(1.0, processes / like.side_by_side)
+        crowd = processes / like.side_by_side  # more share the device at worst in proportion; fewer gain less than that
+        return like.seconds * larger * longer * (crowd if crowd > 1 else math.sqrt(crowd))
 
     def _read(self) -> None:
         """Take in the cells that have come since."""
