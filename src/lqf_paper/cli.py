@@ -44,7 +44,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="choose settings by test error as in the paper, or on a part of the training images too",
     )
     parser.add_argument(
-        "--methods", metavar="METHOD", nargs="+", default=[], help="compute only these methods' cells (nlft, lqf, …)"
+        "--methods",
+        metavar="METHOD",
+        nargs="+",
+        default=[],
+        help="compute only these methods' cells (nlft, lqf, …), in this order",
+    )
+    parser.add_argument(
+        "--first",
+        type=options.positive,
+        metavar="N",
+        help="compute only the first N settings of every search, the most telling ones",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=options.positive,
+        metavar="SECONDS",
+        help="begin no cell that may take longer, by the seconds of cells like it",
+    )
+    parser.add_argument(
+        "--left",
+        action="store_true",
+        default=False,
+        help="compute nothing: list the cells that are missing, and what they may take",
     )
     parser.add_argument(
         "--cells-only",
@@ -86,14 +108,14 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     unknown = [m for m in args.methods if m not in METHODS]
     if unknown:
         raise LQFError(f"there is no method `{unknown[0]}`; there are {', '.join(METHODS)}")
-    taken = ("backbone", "weights", "size", "epochs", "seeds", "select", "leaky_weights")
+    taken = ("backbone", "weights", "size", "epochs", "seeds", "select", "leaky_weights", "time_limit", "left", "first")
     given = {k: v for k, v in vars(args).items() if k in taken}
     order = Order(
         names=tuple(names),
         data=tuple(args.data),
         out=options.output_path(args.out),
         scale="quick" if args.quick else args.grid,
-        device=torch.device("cpu") if args.finished else resolve_device(getattr(args, "device", "auto")),
+        device=torch.device("cpu") if args.finished or args.left else resolve_device(getattr(args, "device", "auto")),
         finished=args.finished,
         methods=tuple(args.methods),
         cells_only=args.cells_only,
@@ -108,13 +130,26 @@ def show(result: dict[str, Any]) -> str:
     if "experiments" in result:
         return "\n".join(facts(list(result["experiments"].items())))
     if "cells" in result:
-        return f"{counted(result['cells'], 'cell')} there; --finished writes the results"
+        there = f"{counted(result['cells'], 'cell')} there; --finished writes the results"
+        return "\n".join([*_not_begun(result["left"]), there])
     blocks = ["\n".join(_block(r, named=len(result["results"]) > 1)) for r in result["results"]]
     if result["elsewhere"]:
         n = counted(result["elsewhere"], "cell")
         verb = "is" if result["elsewhere"] == 1 else "are"
         blocks.append(f"{n} {verb} still being computed by other processes; the last of them writes the results")
+    blocks += ["\n".join(lines)] if (lines := _not_begun(result["left"])) else []
     return "\n\n".join(blocks)
+
+
+def _not_begun(left: Sequence[dict[str, Any]]) -> list[str]:
+    """The cells that are missing, with the seconds that they may take, and how many they are."""
+    if not left:
+        return []
+    seconds = [cell["seconds"] for cell in left]
+    rows = [f"{'?' if s is None else f'{s:.0f} s':>7}  {cell['cell']}" for s, cell in zip(seconds, left, strict=True)]
+    known = [s for s in seconds if s is not None]
+    more = f", {duration(sum(known))} for {len(known)} of them" if known else ""
+    return [*rows, f"{counted(len(left), 'cell')} left{more}"]
 
 
 def _block(result: dict[str, Any], *, named: bool) -> list[str]:

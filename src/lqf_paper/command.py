@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +18,7 @@ from lqf_paper.report.results import PageInfo, write_results
 from lqf_paper.runner.cells import Store
 from lqf_paper.runner.claims import Claims
 from lqf_paper.runner.experiment import Results
-from lqf_paper.runner.run import Run, open_tasks
+from lqf_paper.runner.run import Cells, Run, open_tasks
 from lqf_paper.runner.scale import SCALES, Scale
 from lqf_paper.runner.shown_command import shown_command
 from lqf_paper.runner.workspace import Workspace
@@ -37,8 +38,11 @@ class Order:
         backbone, weights, size, epochs: instead of the scale's.
         seeds: runs of every search's winner.
         select: "validation": choose settings on a part of the training images, too.
-        methods: of searches, those whose cells are computed; empty: all.
+        methods: of searches, those whose cells are computed, in this order; empty: all.
+        first: of every search, only so many settings with each augmentation are computed; None: all.
         cells_only: compute cells, write no results.
+        time_limit: in seconds: begin no cell that may end later, and wait for other processes until then.
+        left: compute nothing: which cells are missing, and what they may take.
         leaky_weights: the weights file of the network with leaky activations, where it is one of its own.
         finished: compute nothing; the results of the cells that are there, whatever device they were computed on.
     """
@@ -56,7 +60,10 @@ class Order:
     seeds: int = 1
     select: str = "test"
     methods: tuple[str, ...] = ()
+    first: int | None = None
     cells_only: bool = False
+    time_limit: float | None = None
+    left: bool = False
     finished: bool = False
     leaky_weights: str | None = None
 
@@ -80,13 +87,17 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     An experiment's results are written as soon as none of its cells is being computed, by this process or by another:
     of several processes side by side, the one that ends last writes them.
     """
+    began = time.monotonic()
     if order.cells_only and order.finished:
         raise LQFError("--cells-only computes and --finished does not; give one of them")
-    if not order.cells_only:
+    if not (order.cells_only or order.left):
         require_extra()
     store, workspace = Store(order.out / "cells"), order.workspace(progress)
     experiments = {name: EXPERIMENTS[name] for name in order.names}
-    run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress, order.methods)
+    run = Run(experiments, open_tasks(order.data, workspace), order.sized, store, progress, order.methods, order.first)
+    run.until = None if order.time_limit is None else began + order.time_limit
+    if order.left:
+        return _left(run, workspace)
     if order.finished:
         run.earlier_too = True
         use_finished(run, workspace)
@@ -100,7 +111,7 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
     if order.cells_only:
         return _only_cells(run)
     written = [r for name in order.names if (r := _written(order, run, name, workspace)) is not None]
-    written_or_failed = {"results": written, "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
+    written_or_failed = {"results": written, **_rest(run)}
     if run.failed:
         raise Incomplete(_failed(run), written_or_failed)
     return written_or_failed
@@ -108,28 +119,46 @@ def carry_out(order: Order, progress: Progress = SILENT) -> dict[str, Any]:
 
 def _only_cells(run: Run) -> dict[str, Any]:
     every = run.every()
-    there = {"cells": len(every) - run.missing(), "elsewhere": len(run.elsewhere), "failed": len(run.failed)}
+    there = {"cells": len(every) - run.missing(), **_rest(run)}
     if run.failed:
         raise Incomplete(_failed(run), there)
     return there
 
 
-def use_finished(run: Run, workspace: Workspace) -> None:
-    """Let ``run`` find its cells under the kind of device that has computed most of them."""
-    missing = {}
+def _rest(run: Run) -> dict[str, Any]:
+    """What was not computed: by other processes now, failed, not begun for want of time."""
+    return {"elsewhere": len(run.elsewhere), "failed": len(run.failed), "left": _listed(run, run.late)}
+
+
+def _left(run: Run, workspace: Workspace) -> dict[str, Any]:
+    """The cells that are missing, under the kind of device that has computed most of the others."""
+    return {"cells": use_most(run, workspace), "elsewhere": 0, "failed": 0, "left": _listed(run, run.left())}
+
+
+def _listed(run: Run, cells: Cells) -> list[dict[str, Any]]:
+    return [{"cell": str(c), "seconds": run.seconds(c)} for c in cells.values()]
+
+
+def use_most(run: Run, workspace: Workspace) -> int:
+    """Let ``run`` find its cells under the kind of device that has computed most of them; how many are there."""
+    there = {}
     for kind in ("cuda", "cpu"):
         workspace.device = torch.device(kind)
-        missing[kind] = run.missing()
-    fewest = min(missing, key=lambda kind: missing[kind])
-    workspace.device = torch.device(fewest)
-    every = run.every()
-    if missing[fewest] == len(every):
+        there[kind] = len(run.every()) - run.missing()  # the more there are, the more may be asked for beyond them
+    most = max(there, key=lambda kind: there[kind])
+    workspace.device = torch.device(most)
+    return there[most]
+
+
+def use_finished(run: Run, workspace: Workspace) -> None:
+    """`use_most`; there have to be some."""
+    there, n = use_most(run, workspace), len(run.every())
+    if not there:
         raise LQFError(
-            f"none of the {len(every)} cells is in `{run.store.folder}`; "
-            "run the experiment without --finished to compute them"
+            f"none of the {n} cells is in `{run.store.folder}`; run the experiment without --finished to compute them"
         )
-    if missing[fewest]:
-        run.progress.say(f"{missing[fewest]} of {len(every)} cells are missing; the results are those of the others")
+    if there < n:
+        run.progress.say(f"{n - there} of {n} cells are missing; the results are those of the others")
 
 
 def _written(order: Order, run: Run, name: str, workspace: Workspace) -> dict[str, Any] | None:

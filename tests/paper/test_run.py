@@ -200,7 +200,7 @@ def test_cells_of_others_are_left_to_them(steps: Steps, data: tuple[str, str], t
         assert other.take(last)
         outcome = carry_out(order)
     assert steps.calls == [0, 1, 2, 3, 4, 5]
-    assert outcome == {"results": [], "elsewhere": 1, "failed": 0}
+    assert outcome == {"results": [], "elsewhere": 1, "failed": 0, "left": []}
     assert len(json.loads((tmp_path / "steps.json").read_text())["cells"]) == 5  # written by the one that ends last
     assert carry_out(order)["results"][0]["cells"] == 7
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lqf_paper.experiments import ablation, leaky, nlft_mse, robustness, summarization, table1
+from lqf_paper.experiments import ablation, leaky, nlft_mse, robustness, stopping, summarization, table1
 from lqf_paper.report.compare import edge_sentence, error_table, error_values, relative, winners_at_edges
 from lqf_paper.report.winners import winners
 from lqf_paper.runner.cells import Cell
@@ -198,3 +198,32 @@ def test_orders_are_judged_at_one_share_with_their_sign(task: Task) -> None:
     assert (paper.overall, most.overall, least.overall) == ("confirmed", "confirmed", "contradicted")
     assert [j.overall for j in again] == ["confirmed"] * 3
     assert all(list(j.gaps) == ["two"] for j in again)
+
+
+def test_crops_and_the_end_of_a_run_are_causes_by_their_intervals(task: Task) -> None:
+    """Every run again with other seeds; the difference of the means is what a statement is about."""
+    scale = Scale("quick", seeds=2)
+    errors = {
+        ("lqf-central", 2): 0.9,
+        ("lqf", 2): 0.1,
+        ("lqf-central", 4): 0.9,
+        ("lqf", 4): None,
+        ("lqf-solved", 0): 0.9,
+    }
+    wanted = stopping.cells([task], scale)
+    assert [(c.params["method"], c.params["settings"].get("epochs", 0)) for c in wanted] == list(errors)
+    result = {"losses": [2.0, 1.0]}
+    rows = [Done(c, {**result, "test_error": e}, 1.0) for c, e in zip(wanted, errors.values(), strict=True)]
+    again = stopping.further(Results([task], scale, rows, wanted))
+    assert [c.params["seed"] for c in again] == [1] * len(wanted)
+    more = [Done(c, {**result, "test_error": 0.3}, 1.0) for c in again if c.params["method"] == "lqf"]
+    summary = stopping.summarise(Results([task], scale, rows, wanted, {}, more))
+    assert summary.table.rows == (
+        (task.name, "central crops", "90.0", "90.0", "90.0"),
+        (task.name, "random crops", "20.0 ± 14.1", "–", "–"),
+    )
+    judged = {s["statement"]: s["data"].get(task.name) for s in summary.values["statements"]}
+    assert judged["random crops < central crops, 2 epochs"]["value"] == pytest.approx(-0.7)
+    assert judged["random crops < central crops, 2 epochs"]["verdict"] == "confirmed"
+    assert judged["central crops, 2 epochs < the exact solution"]["verdict"] == "not confirmed"
+    assert judged["random crops, 4 epochs < 2 epochs"] is None

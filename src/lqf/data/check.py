@@ -16,18 +16,18 @@ from lqf.utils.text import listed
 def check_trainable(samples: Samples, *, strict: bool = False) -> list[str]:
     """Refuse samples from which a classifier cannot be trained: that takes two classes or more, each with an image.
 
-        An image of weight zero counts as absent, as it does in the objective.
+    An image of weight zero counts as absent, as it does in the objective.
 
-        Args:
-            samples: the samples.
+    Args:
+        samples: the samples.
         strict: refuse also the former of what is returned otherwise.
 
-        Returns:
-            Sentences about classes that leave-one-out says nothing about (with one image, or images of one group alone,
-            leaving it out leaves a class that was never seen), and about those whose names are nearly the same.
+    Returns:
+        Sentences about classes that leave-one-out says nothing about (with one image, or images of one group alone,
+        leaving it out leaves a class that was never seen), and about those whose names are nearly the same.
 
-        Raises:
-            LQFError: with the names of the classes or images at fault.
+    Raises:
+        LQFError: with the names of the classes or images at fault.
     """
     if len(samples) == 0:
         raise LQFError(f"{samples.name} has no image that can be used")

@@ -140,7 +140,7 @@ def _draw(figure: Any, found: dict[str, dict[str, dict[int, Done]]]) -> None:
             axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
             plain(axes)
         below.set_xlabel("epochs")
-        below.set_ylim(bottom=0)
+        below.set_ylim(0, 1.08 * below.get_ylim()[1])
     panels[0][0].set_ylabel("distance to the exact solution\n(dashed: the formula)")
     panels[1][0].set_ylabel("test error, %\n(dotted: the exact solution)")
     figure.legend(

@@ -17,7 +17,7 @@ TITLE = "informative and uninformative images"
 WHOLE = True
 EACH, CLASSES, SIDE = 25, 3, 112
 """Images at each end, as in the paper; classes that have a row of their own in the table; pixels of an image."""
-ACROSS, NAMED, LETTERS = 5, 4, 17
+ACROSS, NAMED, LETTERS = 5, 4, 16
 """Pictures in a row of either end; images that the table names; letters of a class below its picture."""
 
 cells = summarization.rankings
@@ -114,7 +114,7 @@ def _picture(ax: Any, task: Task, i: int, value: float) -> None:
     if image is not None:
         ax.imshow(np.asarray(image))
     of = readable(task.name, samples.classes[samples.labels[i]])
-    ax.set_title(f"{_cut(of, LETTERS)}\n{value:.2g}", fontsize=7.5, pad=2)
+    ax.set_title(f"{_cut(of, LETTERS)}\n{value:.2g}", fontsize=7, pad=2)
 
 
 def _cut(text: str, most: int) -> str:

@@ -83,10 +83,10 @@ def summarise(results: Results) -> Summary:
 
     def draw(figure: Any) -> None:
         axes = panels(figure, len(values))
-        for ax, (name, by_loss) in zip(axes, values.items(), strict=True):
+        for ax, task, (name, by_loss) in zip(axes, results.tasks, values.items(), strict=True):
             xs = list(next(iter(by_loss.values())))
             series = {loss: list(v.values()) for loss, v in by_loss.items()}
-            lines(ax, xs, series, label="test error, %" if ax is axes[0] else "")
+            lines(ax, xs, series, label="test error, %" if ax is axes[0] else "", images=len(task.test))
             ax.set_title(name, fontsize=9)
             ax.set_xlabel("images per class")
         axes[0].legend(fontsize=8)

@@ -81,7 +81,7 @@ def summarise(results: Results) -> Summary:
     return Summary(
         {**values, "statements": [j.values() for j in judged]},
         Table(("data", "test error, %, after", *shown, "passes"), tuple(rows), keys=2),
-        lambda figure: _draw(figure, found, shown),
+        lambda figure: _draw(figure, found, shown, [len(t.test) for t in results.tasks]),
         (
             "Passes: over all images, in all steps together (an epoch of NLFT; a product with H of LQF), each counted "
             "by the share of the images that it saw.",
@@ -160,11 +160,11 @@ def _from_scratch(results: Results, task: Task) -> Way | None:
     return min(known, key=lambda w: w.steps[-1]["test_error"]) if known else None
 
 
-def _draw(figure: Any, found: dict[str, dict[str, Way | None]], shown: Sequence[str]) -> None:
+def _draw(figure: Any, found: dict[str, dict[str, Way | None]], shown: Sequence[str], images: Sequence[int]) -> None:
     every = panels(figure, len(found))
-    for k, (axes, (name, ways)) in enumerate(zip(every, found.items(), strict=True)):
+    for k, (axes, n, (name, ways)) in enumerate(zip(every, images, found.items(), strict=True)):
         series = {LABELS[w]: [s["test_error"] for s in of.steps] for w, of in ways.items() if of}
-        lines(axes, shown, series, label="test error, %" if k == 0 else "")
+        lines(axes, shown, series, label="test error, %" if k == 0 else "", images=n)
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("share of the training images")
         axes.set_ylim(bottom=0)

@@ -56,7 +56,7 @@ def summarise(results: Results) -> Summary:
     return Summary(
         values,
         Table(("data", "test error, %, after", *shown, "passes"), tuple(rows), keys=2),
-        lambda figure: _draw(figure, found, shown),
+        lambda figure: _draw(figure, found, shown, [len(t.test) for t in results.tasks]),
         (
             "A step ends when the training error, on the random crops as they came, has been at most "
             f"{100 * RULE['stop_below']:g} % in five epochs in a row, and after "
@@ -72,11 +72,13 @@ def _done(results: Results, data: str, way: tuple[str, bool]) -> Done | None:
     return found[0] if found else None
 
 
-def _draw(figure: Any, found: dict[str, dict[tuple[str, bool], Done | None]], shown: Sequence[str]) -> None:
+def _draw(
+    figure: Any, found: dict[str, dict[tuple[str, bool], Done | None]], shown: Sequence[str], images: Sequence[int]
+) -> None:
     every = panels(figure, len(found))
-    for k, (axes, (name, ways)) in enumerate(zip(every, found.items(), strict=True)):
+    for k, (axes, n, (name, ways)) in enumerate(zip(every, images, found.items(), strict=True)):
         series = {WAYS[w]: [s["test_error"] for s in d.result["steps"]] for w, d in ways.items() if d}
-        lines(axes, shown, series, label="test error, %" if k == 0 else "")
+        lines(axes, shown, series, label="test error, %" if k == 0 else "", images=n)
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("share of the training images")
         axes.set_ylim(bottom=0)

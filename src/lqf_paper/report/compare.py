@@ -158,12 +158,13 @@ def _verdicts(statements: Sequence[Statement], found: Winners) -> Table:
 def draw_errors(figure: Any, found: Winners, methods: Sequence[str]) -> None:
     """A panel per data set, a row per method."""
     rows = {name: {label(m): w.interval if (w := row[m]) else None for m in methods} for name, row in found.items()}
-    dots(figure, rows, "test error, %")
+    dots(figure, rows, "test error, % (dotted: the lowest)")
 
 
 def size_of(found: Winners, methods: Sequence[str]) -> tuple[float, float]:
     """Of `draw_errors`, in inches."""
-    width, height = panel_size(len(found), 2.4, 0.8 + 0.26 * len(methods))
+    shown = [m for m in methods if any(row[m] for row in found.values())]
+    width, height = panel_size(len(found), 2.4, 0.8 + 0.26 * len(shown))
     return width + 1.8, height
 
 

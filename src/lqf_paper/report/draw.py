@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
+
+from lqf.evaluation.intervals import wilson
 
 COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#e09f3e", "#7b5ea7", "#4a4e57", "#3aa6b9", "#a0522d")
 
@@ -81,7 +84,12 @@ def panel_size(n: int, width: float, height: float, more: float = 0.0) -> tuple[
 
 
 def dots(figure: Any, shown: Mapping[str, Mapping[str, Spread | None]], label: str) -> None:
-    """A panel per data set with a row per name, in per cent: a point with its interval."""
+    """A panel per data set with a row per name, in per cent: a point with its interval, and a line at the lowest.
+
+    A name that has a value on no data set is left out.
+    """
+    there = [name for name in next(iter(shown.values())) if any(rows[name] for rows in shown.values())]
+    shown = {title: {name: rows[name] for name in there} for title, rows in shown.items()}
     for axes, (title, rows) in zip(panels(figure, len(shown), sharey=True), shown.items(), strict=True):
         places = dict(zip(rows, range(len(rows), 0, -1), strict=True))
         known = [(places[name], of) for name, of in rows.items() if of is not None]
@@ -106,11 +114,21 @@ def _with_bars(axes: Any, rows: Sequence[tuple[float, Spread]], colour: str, lab
         )
 
 
-def lines(axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | None]], *, label: str) -> None:
-    """One line per name over equally spaced places, in per cent; a value that is missing leaves a gap."""
+def lines(
+    axes: Any, xs: Sequence[Any], series: Mapping[str, Sequence[float | None]], *, label: str, images: int
+) -> None:
+    """One line of errors per name over equally spaced places, in per cent; one that is missing leaves a gap.
+
+    With 95 % intervals by the number of test images, the names beside each other.
+    """
     for k, (name, values) in enumerate(series.items()):
-        ys = [float("nan") if v is None else 100 * v for v in values]
-        axes.plot(range(len(xs)), ys, "o-", color=COLOURS[k % len(COLOURS)], label=name, markersize=4)
+        apart = 0.05 * (k - (len(series) - 1) / 2)
+        spreads = [(math.nan,) * 3 if v is None else (v, *wilson(v, images)) for v in values]
+        ys, low, high = ([100 * of[i] for of in spreads] for i in range(3))
+        ends = [[y - e for y, e in zip(ys, low, strict=True)], [e - y for y, e in zip(ys, high, strict=True)]]
+        places = [x + apart for x in range(len(xs))]
+        colour = COLOURS[k % len(COLOURS)]
+        axes.errorbar(places, ys, ends, fmt="o-", color=colour, label=name, markersize=4, elinewidth=0.9)
     axes.set_xticks(range(len(xs)), [str(x) for x in xs])
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from lqf.utils.progress import Progress, Stage
 from lqf_paper.runner.cells import Cell, Store, key
 from lqf_paper.runner.claims import Claims
 from lqf_paper.runner.divergence import judged
+from lqf_paper.runner.expected import Expected
 from lqf_paper.runner.experiment import Done, Experiment, Results
 from lqf_paper.runner.registry import WORKS
 from lqf_paper.runner.scale import Scale
@@ -28,6 +31,8 @@ Cells = dict[str, Cell]
 """Cells by their keys, each once."""
 SHARING = ("fit", "validation", "convergence")
 """Works whose cells share features and curvature with those of their group."""
+POLL_SECONDS = 0.5
+"""How often a process that waits for others looks at their claims."""
 
 
 @dataclass
@@ -40,11 +45,14 @@ class Run:
         scale: how much of it.
         store: where finished cells lie.
         progress: where to report.
-        methods: of a search, those whose cells `compute` computes; empty: all.
+        methods: of a search, those whose cells `compute` computes, in this order; empty: all.
+        first: of every search, only so many settings with each augmentation are computed; None: all.
         earlier_too: where a method has no cell of today on a data set, take those that were computed before defaults
             changed (`Work.earlier`).
+        until: when time is up, by `time.monotonic`: no cell is begun that may take longer; None: never.
         failed: after `compute`, why cells failed, here or in another process; they are tried again next time.
         elsewhere: after `compute`, keys of cells that other processes were still computing.
+        late: after `compute`, the cells for which there was no time.
     """
 
     experiments: Mapping[str, Experiment]
@@ -53,23 +61,24 @@ class Run:
     store: Store
     progress: Progress
     methods: Sequence[str] = ()
+    first: int | None = None
     earlier_too: bool = False
+    until: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
     elsewhere: set[str] = field(default_factory=set)
+    late: Cells = field(default_factory=dict)
     _began: float = field(default_factory=time.time)
+    _counted: int = 0
 
     def compute(self) -> None:
-        """Compute what no other process has or computes, until there is nothing left but theirs.
+        """Compute what no other process has or computes, until there is nothing left but theirs, or time is up.
 
-        First what the experiments search, then what they ask for beyond that. A cell that fails is named and left out.
-        Interrupted, what is finished stays.
+        First what the experiments search, then what the searches that have ended ask for beyond that. A cell that
+        fails is named and left out. Interrupted, what is finished stays.
         """
-        tried: Cells = {}
-        while new := {k: c for k, c in self.every().items() if k not in tried and self._chosen(c)}:
-            tried |= new
-            self._compute_all(new)
-            if self.elsewhere:  # who wins is not known yet
-                return
+        with Claims(self.store.folder / ".claims") as claims:
+            while self._round(claims):
+                pass
 
     def results(self, name: str) -> Results:
         """An experiment's cells, as far as they are there."""
@@ -83,8 +92,26 @@ class Run:
 
     def every(self) -> Cells:
         """All cells of all experiments, what is searched first."""
-        names = list(self.experiments)
-        return {k: c for of in (self._search, self._further) for name in names for k, c in of(name).items()}
+        return self._every(ended=False)
+
+    def _every(self, *, ended: bool) -> Cells:
+        found: Cells = {}
+        for name in self.experiments:
+            found |= self._first(self._search(name)) if ended else self._search(name)
+        for name in self.experiments:
+            found |= {k: c for k, c in self._further(name, ended=ended).items() if k not in found}
+        return found
+
+    def left(self) -> Cells:
+        """What `compute` would compute now: chosen cells that are neither there nor have failed since this run began.
+
+        Of what is asked for beyond a search only that of searches that have ended: who wins is not known before.
+        """
+        return self._open(self._chosen(self._every(ended=True)))
+
+    def seconds(self, cell: Cell, processes: int = 1) -> float | None:
+        """What a cell may take with so many processes side by side; None: none like it has been measured."""
+        return self._expected.seconds(self.identity(cell), processes)
 
     def missing(self) -> int:
         """How many cells are not there."""
@@ -103,13 +130,19 @@ class Run:
         done, failed = self._finished(cells)
         return Results(self.tasks, self.scale, done, cells, failed)
 
-    def _further(self, name: str) -> Cells:
-        """What an experiment wants beyond its search; finished cells of these may make it want others."""
+    def _further(self, name: str, *, ended: bool = False) -> Cells:
+        """What an experiment wants beyond its search; finished cells of these may make it want others.
+
+        With ``ended``, what it wants of methods whose search has ended on a data set.
+        """
         wants: Callable[[Results], list[Cell]] | None = getattr(self.experiments[name], "further", None)
         cells: Cells = {}
         if wants is None:
             return cells
         found = self._searched(name)
+        if ended:
+            searching = {_method(c) for c in self._open(self._first(self._search(name))).values()}
+            found = replace(found, done=[d for d in found.done if _method(d.cell) not in searching])
         while new := {k: c for c in wants(found) if (k := key(self.identity(c))) not in cells}:
             cells |= new
             found = replace(found, further=self._finished(list(cells.values()))[0])
@@ -135,18 +168,62 @@ class Run:
         done = [d for d in done if not d.earlier or _method(d.cell) not in today]
         return done, failed
 
-    def _chosen(self, cell: Cell) -> bool:
-        return not self.methods or cell.params.get("method") in self.methods
+    def _first(self, cells: Cells) -> Cells:
+        """Of every search, the first settings with each augmentation."""
+        seen: Counter[tuple[Any, ...]] = Counter()
+        kept = {}
+        for k, cell in cells.items():
+            search = (*_method(cell), cell.params.get("shots"), (cell.params.get("settings") or {}).get("augment"))
+            seen[search] += 1
+            if self.first is None or cell.params.get("method") is None or seen[search] <= self.first:
+                kept[k] = cell
+        return kept
 
-    def _compute_all(self, every: Cells) -> None:
-        places = {k: f"{i + 1}/{len(every)}" for i, k in enumerate(every)}
-        with Claims(self.store.folder / ".claims") as claims:
-            left = self._in_order({k: c for k, c in every.items() if self.store.get(self.identity(c)) is None}, claims)
-            self.progress.say(f"{len(every)} cells, {len(every) - len(left)} of them finished before")
-            with self.progress.stage("cells", total=len(left), unit="cells") as stage:
-                while self._some(left, places, claims, stage):
-                    pass
-        self.elsewhere = set(left)
+    def _chosen(self, cells: Cells) -> Cells:
+        """Those of the methods, in their order, behind those that name no method."""
+        if not self.methods:
+            return cells
+        place = {m: i for i, m in enumerate((None, *self.methods))}
+        chosen = [k for k, c in cells.items() if c.params.get("method") in place]
+        return {k: cells[k] for k in sorted(chosen, key=lambda k: place[cells[k].params.get("method")])}
+
+    def _open(self, cells: Cells) -> Cells:
+        return {k: c for k, c in cells.items() if not self._settled(k, c)}
+
+    def _round(self, claims: Claims) -> bool:
+        """Compute what can be computed now; whether there may be more to do."""
+        every = self._chosen(self._every(ended=True))
+        left = self._in_order(self._open(every), claims)
+        before, n = len(left), len(every)
+        if n != self._counted:
+            self.progress.say(f"{n} cells, {n - before} of them finished before")
+            self._counted = n
+        places = {k: f"{i + 1}/{n}" for i, k in enumerate(every)}
+        with self.progress.stage("cells", total=before, unit="cells") as stage:
+            while self._some(left, places, claims, stage):
+                pass
+        left = self._open(left)  # another process may just have ended one
+        self.elsewhere = left.keys() & (set(left) if self.until is None else set(claims.living()))
+        self.late = {k: c for k, c in left.items() if k not in self.elsewhere}
+        return len(left) < before or self._waited(claims)
+
+    def _waited(self, claims: Claims) -> bool:
+        """Where time is limited: wait for a cell of another process, which may decide a search; False: in vain."""
+        while self.until is not None and self.elsewhere and time.monotonic() < self.until:
+            if not self.elsewhere <= set(claims.living()):
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
+
+    @cached_property
+    def _expected(self) -> Expected:
+        return Expected(self.store, {t.fingerprint: len(t.train) for t in self.tasks})
+
+    def _fits(self, cell: Cell, claims: Claims) -> bool:
+        """Whether there is time for a cell; one that nothing is known of may be tried."""
+        if self.until is None:
+            return True
+        return (self.seconds(cell, len(claims.living()) + 1) or 0.0) < self.until - time.monotonic()
 
     def identity(self, cell: Cell) -> dict[str, Any]:
         """All that the cell's result depends on; the data set by its contents, not by its name."""
@@ -166,11 +243,14 @@ class Run:
         return {k: cells[k] for k in sorted(cells, key=lambda k: late[k])}
 
     def _some(self, left: Cells, places: Mapping[str, str], claims: Claims, stage: Stage) -> bool:
-        """Go through all that is left once, and take out what is settled; whether anything was computed."""
+        """Go through all that is left once, and take out what is settled; whether there may be more to compute.
+
+        Not once a search has ended here: its winner may be wanted with other seeds, before other searches.
+        """
         computed = False
         for k, cell in list(left.items()):
             if not self._settled(k, cell):
-                if not claims.take(k):
+                if not self._fits(cell, claims) or not claims.take(k):
                     continue
                 try:
                     if not self._settled(k, cell):  # it may have been, before the claim
@@ -180,6 +260,8 @@ class Run:
                     claims.release(k)
             del left[k]
             stage.advance()
+            if computed and not any(_method(c) == _method(cell) for c in left.values()):
+                return False
         return computed and bool(left)
 
     def _settled(self, k: str, cell: Cell) -> bool:
