@@ -126,12 +126,13 @@ def test_a_cell_of_before_is_what_it_was(run: Run) -> None:
     assert (settings["precision"], settings["damping"], settings["learning_rate"]) == ("bf16", 1.0, 0.01)
     assert "damping_kind" not in settings
     assert run.earlier(lqf_cell(run, damping=0.1)) is None  # what it names has not changed
+    assert run.earlier(lqf_cell(run, damping=1.0)) == before  # which is what it was
     assert run.earlier(lqf_cell(run, "lqf-bf16")) is None
     assert run.earlier(lqf_cell(run, "nlft")) is None
 
 
 def test_cells_of_before_stand_in_where_a_method_has_none_of_today(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    two = [lqf_cell(run), lqf_cell(run, learning_rate=0.1)]
+    two = [lqf_cell(run, damping=1.0), lqf_cell(run, learning_rate=0.1), lqf_cell(run)]
     monkeypatch.setitem(EXPERIMENTS, "two", SimpleNamespace(TITLE="", cells=lambda tasks, scale: two))
     record = {"result": {"test_error": 0.5}, "seconds": 1.0, "hardware": {}, "side_by_side": 1}
     before = run.earlier(two[0])
@@ -139,7 +140,7 @@ def test_cells_of_before_stand_in_where_a_method_has_none_of_today(run: Run, mon
     run.store.put(before, record)
     assert run.results("two").done == []
     run.earlier_too = True
-    (found,) = run.results("two").done
+    (found,) = run.results("two").done  # once, though two settings of today are that one
     assert (found.cell, found.earlier) == (two[0], True)
     assert "LQF (paper)" in earlier_note(run.results("two"))[0]
     run.store.put(run.identity(two[1]), record)

@@ -178,7 +178,7 @@ GRIDS: dict[str, dict[str, list[Settings]]] = {
     "robustness": {"paper": _ROBUSTNESS, "short": [*_short(*_EVERY_RATE), *_BATCHES], "quick": _ROBUSTNESS_QUICK},
     "robustness-lqf": {
         "paper": [{**s, "damping": 1.0} for s in _ROBUSTNESS],
-        "short": [*_short(0.1, *_EVERY_RATE), *({**s, "damping": 1.0} for s in _BATCHES)],
+        "short": [{**s, "damping": 1.0} for s in (*_short(0.1, *_EVERY_RATE), *_BATCHES)],
         "quick": _ROBUSTNESS_QUICK,
     },
 }

@@ -48,10 +48,12 @@ class Defaults:
     def earlier(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
         """The same settings as they were completed before the defaults in `EARLIER` of the dataclass changed.
 
-        None where none of them has, or where a cell names one of them. A value of None: the setting was not there.
+        None where none of them has, or where a cell names another value for one of them. A value of None: the setting
+        was not there.
         """
         changed: Mapping[str, Any] = getattr(self.of, "EARLIER", {})
-        if not changed or changed.keys() & (settings.keys() | self.fixed.keys()):
+        named = {k: v for k, v in settings.items() if k in changed}
+        if not changed or changed.keys() & self.fixed.keys() or named.items() - changed.items():
             return None
         before = {**self.complete(settings), **changed}
         return {k: v for k, v in before.items() if k not in changed or v is not None}

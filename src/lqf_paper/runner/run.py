@@ -151,11 +151,14 @@ class Run:
     def _finished(self, cells: Sequence[Cell]) -> tuple[list[Done], dict[str, str]]:
         """Those of the cells that are there, and why others have failed."""
         done: list[Done] = []
-        failed = {}
+        failed, used = {}, set()
         for cell in cells:
             identity = self.identity(cell)
             record, why = self._record(cell), self.store.failure(identity)
             if record is not None:
+                if key(record["identity"]) in used:  # two settings of today may be one of before
+                    continue
+                used.add(key(record["identity"]))
                 settings, classes = identity["params"].get("settings") or {}, len(self._task(cell).classes)
                 result = (
                     judged(record["result"], settings, classes) if "losses" in record["result"] else record["result"]
