@@ -131,13 +131,13 @@ def show(result: dict[str, Any]) -> str:
         return "\n".join(facts(list(result["experiments"].items())))
     if "cells" in result:
         there = f"{counted(result['cells'], 'cell')} there; --finished writes the results"
-        return "\n".join([*_not_begun(result["left"]), there])
+        return "\n".join([*_not_begun(result.get("left", [])), there])
     blocks = ["\n".join(_block(r, named=len(result["results"]) > 1)) for r in result["results"]]
     if result["elsewhere"]:
         n = counted(result["elsewhere"], "cell")
         verb = "is" if result["elsewhere"] == 1 else "are"
         blocks.append(f"{n} {verb} still being computed by other processes; the last of them writes the results")
-    blocks += ["\n".join(lines)] if (lines := _not_begun(result["left"])) else []
+    blocks += ["\n".join(lines)] if (lines := _not_begun(result.get("left", []))) else []
     return "\n\n".join(blocks)
 
 
