@@ -23,6 +23,7 @@ from common.tasks import mean
 
 from lqf import LQFClassifier
 from lqf.fitting import FittedModel
+from lqf.linear.targets import encode
 from lqf.runtime.device import resolve_device
 
 NAMES = ("backbone", "weights", "size", "device")
@@ -49,11 +50,11 @@ def judged(train: Path, test: Labelled, **settings: Any) -> dict[str, float]:
     assert fitted.loo is not None
     loo, alpha = fitted.loo, model.alpha
     known = loo.known
-    targets = alpha * np.eye(loo.outputs.shape[1])[loo.labels[known]]
+    targets = encode(loo.labels[known], len(model.classes_), alpha)
     labels = np.array(test[1])
     return {
         "error": loo.error,
-        "squared error": float(((loo.outputs[known].numpy() - targets) ** 2).sum(1).mean() / alpha**2),
+        "squared error": float(((loo.outputs[known] - targets) ** 2).sum(1).mean() / alpha**2),
         "test error": float((model.predict(test[0]) != labels).mean()),
     }
 
