@@ -54,7 +54,7 @@ def test_every_member_forgets() -> None:
         one.forget(GONE, train=X)
     stack = model.fitted_
     assert isinstance(stack, Stack)
-    assert stack.weights == pytest.approx((0.4, 0.6))
+    assert stack.weights == pytest.approx((0.4, 0.6), rel=1e-14)
     expected = sum(w * torch.tensor(m.decision_function(X)) for w, m in zip(stack.weights, alone.values(), strict=True))
     assert np.allclose(model.decision_function(X), expected.numpy(), atol=1e-9)
     assert [m.name for m in certificate.members] == ["head", "LQF"]
@@ -69,7 +69,7 @@ def test_a_fine_tuned_member_leaves_and_weights_are_chosen_again(tmp_path: Path)
     stack = model.fitted_
     assert isinstance(stack, Stack)
     assert stack.names == ("head", "LQF")
-    assert sum(stack.weights) == pytest.approx(1)
+    assert sum(stack.weights) == pytest.approx(1, rel=1e-14)
     assert [m.fate for m in certificate.members] == ["solved again", "solved again", "dropped"]
     assert "fine-tuned` left the stack" in certificate.sentence
     model.save(tmp_path / "run")

@@ -124,5 +124,13 @@ def answering(members: Sequence[FittedModel], shares: Sequence[float]) -> Fitted
     return members[max(solved, key=lambda k: shares[k])]
 
 
+def outputs_left_out(members: Sequence[FittedModel], weights: Sequence[float]) -> Tensor | None:
+    """(N, C) Σ w_k of the members' leave-one-out outputs, float64; None where those of one are not known."""
+    found = [m.loo.outputs.double() for m in members if m.loo is not None]
+    if len(found) < len(members):
+        return None
+    return torch.stack([w * outputs for w, outputs in zip(weights, found, strict=True)]).sum(0)
+
+
 Model = FittedModel | Stack
 """What a fit makes."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -138,81 +138,157 @@ def conjugate_gradients(
         first: the step that led to ``x``; None: it is where the iteration begins.
         arrived: says after every step which right-hand sides (k,) are good enough by another measure; None: by none.
     """
-    began, size = time.perf_counter(), torch.where(size > 0, size, 1.0)
-    relative = _relative(r, size, agree)
-    known = torch.full_like(relative, is_true or not certify, dtype=torch.bool)  # whose residual is the true one
     error = None if energy is None else EnergyError(energy.to(size), least, prior)
-    near = torch.zeros_like(known)  # whose error is small enough
-    enough = tol if error is None else 0.0  # a residual at which nothing is left to do
-    history = [Step(passes, 0.0, float(relative.max()))]
-    p, r_old, rz_old, steps = torch.zeros_like(r), torch.zeros_like(r), torch.ones_like(relative), 0
-    if first is not None:
-        p, r_old, rz_old, steps = first.direction.clone(), first.residual.clone(), first.rz.clone(), 1
-        if error is not None:
-            error.step(torch.arange(len(x), device=x.device), first.rz, first.gain)
+    run = _Iteration(operator, precondition, x, r, size, error, tol, ridge, agree, certify, refresh, passes)
+    run.begin(is_true, first)
     try:
         # the most passes are no measure of how far it is: a bar and the time left by them would be many times too long
         with progress.stage("solving", unit=f"of at most {max_passes} passes") as stage:
-            stage.advance(passes, residual=float(relative.max()))
-            while len(on := _open(relative, known, near, enough)) and passes < max_passes:
-                z, here, before = precondition(r[on]), r[on], passes
-                rz = _dots(here, z)
-                most = None if ridge is None else _over(here, ridge)
-                there = on[:0]
-                if error is not None:
-                    distance = error.careful if passes < CAREFUL * max_passes else error.relative
-                    there = on[_agreed(distance(on, rz, most), agree) <= tol]
-                near[there] = known[there]
-                due = there[~known[there]]
-                if len(there) == 0:
-                    beta = ((rz - _dots(r_old[on], z)) / rz_old[on]).clamp_min(0) if steps else torch.zeros_like(rz)
-                    p[on] = z + beta[:, None].to(z) * p[on]
-                    r_old[on], rz_old[on] = here, rz
-                    ap, along = operator.product(p[on]), _dots(here, p[on])
-                    step = (along / _dots(p[on], ap))[:, None].to(x)
-                    x, r = x.index_copy(0, on, x[on] + step * p[on]), r.index_copy(0, on, here - step * ap)
-                    if error is not None:
-                        error.step(on, rz, along * step[:, 0].double())
-                    known[on], passes, steps = not certify, passes + 1, steps + 1
-                    relative = _relative(r, size, agree)
-                    due = on if steps % refresh == 0 else on[relative[on] <= enough]
-                if len(due):
-                    x, r = _measured(operator, x, r, due)
-                    known[due], passes, relative = True, passes + 1, _relative(r, size, agree)
-                if passes > before:
-                    history.append(Step(passes, time.perf_counter() - began, float(relative.max())))
-                    stage.advance(passes - before, residual=float(relative.max()))
+            stage.advance(passes, residual=run.worst)
+            while len(on := run.unsolved()) and run.passes < max_passes:
+                before = run.passes
+                run.advance(on, careful=run.passes < CAREFUL * max_passes)
+                if run.passes > before:
+                    run.note()
+                    stage.advance(run.passes - before, residual=run.worst)
                     if keep:
-                        keep(x, passes)
+                        keep(run.x, run.passes)
                 if arrived is not None:
-                    near |= _agreed(arrived().double(), agree).to(near)
+                    run.near |= _agreed(arrived().double(), agree).to(run.near)
     except (KeyboardInterrupt, ProcessLost, OutOfTime):
         if keep:
-            keep(x, passes, last=True)
+            keep(run.x, run.passes, last=True)
         raise
-    if not bool(known.all()):
-        x, r = _measured(operator, x, r, (~known).nonzero()[:, 0])
-        passes += 1
-        history.append(Step(passes, time.perf_counter() - began, float(_relative(r, size).max())))
-    every = torch.arange(len(x), device=x.device)
-    if error is None:
-        return Reached(x, r, passes, tuple(history))
-    most = None if ridge is None else _over(r, ridge)
-    at = _agreed(error.relative(every, _dots(r, precondition(r)), most), agree)
-    bound = None if most is None else _agreed(error.bound(every, most), agree)
-    return Reached(x, r, passes, tuple(history), at, error.ratio, bound)
+    return run.reached()
 
 
-def _measured(operator: Operator, x: Tensor, r: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-    """x and r with the true residuals of some right-hand sides."""
-    some = x[which]
-    exact = operator.residual(some, which)
-    return x.index_copy(0, which, some), r.index_copy(0, which, exact)
+@dataclass
+class _Iteration:
+    """Where an iteration stands; arguments as of `conjugate_gradients`, but for those that the caller's loop is about.
 
+    Attributes:
+        relative: (k,) ‖r_j‖/size_j.
+        known: (k,) whose residual is the true one.
+        near: (k,) whose error is small enough.
+        p, r_old, rz_old: (k, D) the last direction, residual before it, and (k,) its rᵀM⁻¹r.
+        steps: made so far.
+        history: the way so far.
+    """
 
-def _open(relative: Tensor, known: Tensor, near: Tensor, enough: float) -> Tensor:
-    """Which right-hand sides are not solved yet."""
-    return ((relative > 0) & ~((relative <= enough) & known) & ~near).nonzero()[:, 0]
+    operator: Operator
+    precondition: Callable[[Tensor], Tensor]
+    x: Tensor
+    r: Tensor
+    size: Tensor
+    error: EnergyError | None
+    tol: float
+    ridge: float | Tensor | None
+    agree: Callable[[float], float]
+    certify: bool
+    refresh: int
+    passes: int
+    steps: int = 0
+    history: list[Step] = field(default_factory=list)
+    relative: Tensor = field(init=False)
+    known: Tensor = field(init=False)
+    near: Tensor = field(init=False)
+    p: Tensor = field(init=False)
+    r_old: Tensor = field(init=False)
+    rz_old: Tensor = field(init=False)
+    _began: float = field(default_factory=time.perf_counter, init=False)
+
+    def begin(self, is_true: bool, first: FirstStep | None) -> None:
+        """At the first iterate, with the step that led there."""
+        self.size = torch.where(self.size > 0, self.size, 1.0)
+        self.relative = _relative(self.r, self.size, self.agree)
+        self.known = torch.full_like(self.relative, is_true or not self.certify, dtype=torch.bool)
+        self.near = torch.zeros_like(self.known)
+        self.history.append(Step(self.passes, 0.0, self.worst))
+        self.p, self.r_old = torch.zeros_like(self.r), torch.zeros_like(self.r)
+        self.rz_old = torch.ones_like(self.relative)
+        if first is not None:
+            self.p, self.r_old, self.rz_old = first.direction.clone(), first.residual.clone(), first.rz.clone()
+            self.steps = 1
+            if self.error is not None:
+                self.error.step(torch.arange(len(self.x), device=self.x.device), first.rz, first.gain)
+
+    @property
+    def worst(self) -> float:
+        """The largest relative residual."""
+        return float(self.relative.max())
+
+    @property
+    def enough(self) -> float:
+        """A relative residual at which nothing is left to do."""
+        return self.tol if self.error is None else 0.0
+
+    def unsolved(self) -> Tensor:
+        """(m,) numbers of the right-hand sides that are not solved yet."""
+        solved = (self.relative <= self.enough) & self.known
+        return ((self.relative > 0) & ~solved & ~self.near).nonzero()[:, 0]
+
+    def note(self) -> None:
+        """Where it is, for the history."""
+        self.history.append(Step(self.passes, time.perf_counter() - self._began, self.worst))
+
+    def advance(self, on: Tensor, *, careful: bool) -> None:
+        """One step of the right-hand sides ``on``, or none where some are near enough already; then true residuals
+        where they are due.
+        """
+        z, here = self.precondition(self.r[on]), self.r[on]
+        rz = _dots(here, z)
+        there = self._there(on, here, rz, careful)
+        self.near[there] = self.known[there]
+        due = there[~self.known[there]]
+        if len(there) == 0:
+            self._step(on, here, z, rz)
+            due = on if self.steps % self.refresh == 0 else on[self.relative[on] <= self.enough]
+        if len(due):
+            self._measure(due)
+            self.relative = _relative(self.r, self.size, self.agree)
+
+    def _there(self, on: Tensor, here: Tensor, rz: Tensor, careful: bool) -> Tensor:
+        """Which of them are near enough to the solution."""
+        if self.error is None:
+            return on[:0]
+        most = None if self.ridge is None else _over(here, self.ridge)
+        distance = self.error.careful if careful else self.error.relative
+        return on[_agreed(distance(on, rz, most), self.agree) <= self.tol]
+
+    def _step(self, on: Tensor, here: Tensor, z: Tensor, rz: Tensor) -> None:
+        p = self.p
+        beta = ((rz - _dots(self.r_old[on], z)) / self.rz_old[on]).clamp_min(0) if self.steps else torch.zeros_like(rz)
+        p[on] = z + beta[:, None].to(z) * p[on]
+        self.r_old[on], self.rz_old[on] = here, rz
+        ap, along = self.operator.product(p[on]), _dots(here, p[on])
+        step = (along / _dots(p[on], ap))[:, None].to(self.x)
+        self.x = self.x.index_copy(0, on, self.x[on] + step * p[on])
+        self.r = self.r.index_copy(0, on, here - step * ap)
+        if self.error is not None:
+            self.error.step(on, rz, along * step[:, 0].double())
+        self.known[on], self.passes, self.steps = not self.certify, self.passes + 1, self.steps + 1
+        self.relative = _relative(self.r, self.size, self.agree)
+
+    def _measure(self, which: Tensor) -> None:
+        """The true residuals of some right-hand sides."""
+        some = self.x[which]
+        exact = self.operator.residual(some, which)
+        self.x, self.r = self.x.index_copy(0, which, some), self.r.index_copy(0, which, exact)
+        self.known[which], self.passes = True, self.passes + 1
+
+    def reached(self) -> Reached:
+        """Where it ends, with the residuals that are not true yet measured."""
+        if not bool(self.known.all()):
+            self._measure((~self.known).nonzero()[:, 0])
+            worst = float(_relative(self.r, self.size).max())
+            self.history.append(Step(self.passes, time.perf_counter() - self._began, worst))
+        if self.error is None:
+            return Reached(self.x, self.r, self.passes, tuple(self.history))
+        every = torch.arange(len(self.x), device=self.x.device)
+        most = None if self.ridge is None else _over(self.r, self.ridge)
+        at = _agreed(self.error.relative(every, _dots(self.r, self.precondition(self.r)), most), self.agree)
+        bound = None if most is None else _agreed(self.error.bound(every, most), self.agree)
+        return Reached(self.x, self.r, self.passes, tuple(self.history), at, self.error.ratio, bound)
 
 
 def _agreed(values: Tensor, agree: Callable[[float], float]) -> Tensor:

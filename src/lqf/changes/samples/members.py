@@ -28,7 +28,7 @@ from lqf.fitting.finetuned import finetuned
 from lqf.fitting.fitted_model import SUM
 from lqf.fitting.report import out_of_sample
 from lqf.fitting.rungs.finetuned import LOWER
-from lqf.fitting.stack import answering
+from lqf.fitting.stack import answering, outputs_left_out
 from lqf.utils import naming
 from lqf.utils.text import listed
 
@@ -141,7 +141,7 @@ def _of_stack(stack: Stack, change: Change, now: Now, context: Context, retrain:
     if len(members) == 1:
         return After(replace(members[0], settings=stack.settings), tuple(outcomes), tuple(done), True)
     again = len(members) < len(stack.members)
-    c = _weights(stack, members, which, now) if again else torch.tensor(stack.weights)
+    c = _weights(stack, members, which, now) if again else torch.tensor(stack.weights, dtype=torch.float64)
     return After(_stacked(stack, members, which, c / c.sum(), again), tuple(outcomes), tuple(done), again)
 
 
@@ -196,11 +196,10 @@ def _stacked(stack: Stack, members: list[FittedModel], which: Sequence[int], w: 
 
 def _leave_one_out(members: Sequence[FittedModel], w: Tensor) -> LeaveOneOut | None:
     """Of the sum, where it is known of every member; with weights that have seen all samples."""
-    known = [m.loo for m in members if m.loo is not None]
-    if len(known) < len(members):
+    outputs, first = outputs_left_out(members, w.tolist()), members[0].loo
+    if outputs is None or first is None:
         return None
-    outputs = torch.stack([c * loo.outputs for c, loo in zip(w, known, strict=True)]).sum(0)
-    return replace(known[0], value=outputs, level="estimated", note="with weights that have seen all samples")
+    return replace(first, value=outputs, level="estimated", note="with weights that have seen all samples")
 
 
 def about(outcomes: Sequence[Outcome]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
-
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, Stack
 from lqf.fitting.report import out_of_sample
+from lqf.fitting.stack import outputs_left_out
 from lqf.utils.exactness import least_exact
 
 
@@ -30,10 +29,9 @@ def tuned_stack(stack: Stack, new: Mapping[int, FittedModel], main: FittedModel)
 
 def _left_out(stack: Stack) -> LeaveOneOut | None:
     """Σ w_k of the members', as exact as the least exact of them."""
-    found = [m.loo for m in stack.members if m.loo is not None]
-    if len(found) < len(stack.members):
+    outputs, found = outputs_left_out(stack.members, stack.weights), [m.loo for m in stack.members if m.loo is not None]
+    if outputs is None:
         return None
-    outputs = torch.stack([w * loo.outputs.double() for w, loo in zip(stack.weights, found, strict=True)]).sum(0)
     level = least_exact(loo.level for loo in found)
     notes = dict.fromkeys(["the members' added up", *(loo.note for loo in found if loo.note)])
     return replace(found[0], value=outputs, level=level, note="; ".join(notes))
