@@ -116,7 +116,7 @@ def test_classes_are_the_sorted_labels_and_predictions_are_labels(kind: str) -> 
     assert model.classes_.tolist() == classes
     predicted = model.predict(X)
     assert set(predicted.tolist()) <= set(classes)
-    assert model.score(X, y) == np.mean(predicted == np.array(y)) > 0.6
+    assert model.score(X, y) == np.mean(predicted == np.asarray(y)) > 0.6
 
 
 @binary_or_multi
