@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 import small_network
+from finetuned_models import short
 from fits import FIXED, classifier, convnet, data, network, photos, pictures
 from lqf import LQFClassifier
 from lqf.data import load_samples
@@ -115,7 +116,7 @@ def test_classes_are_the_sorted_labels_and_predictions_are_labels(kind: str) -> 
     assert model.classes_.tolist() == classes
     predicted = model.predict(X)
     assert set(predicted.tolist()) <= set(classes)
-    assert model.score(X, y) == np.mean(predicted == np.array(y)) > 0.6
+    assert model.score(X, y) == np.mean(predicted == np.asarray(y)) > 0.6
 
 
 @binary_or_multi
@@ -325,7 +326,8 @@ def small() -> Iterator[dict[str, Any]]:
 
 
 def test_the_default_tries_all_of_the_network(folder: Path, small: dict[str, Any]) -> None:
-    model = LQFClassifier(**small, limit_per_class=3, time_limit="10m").fit(str(folder / "train"))
+    with short(6):
+        model = LQFClassifier(**small, limit_per_class=3, time_limit="10m").fit(str(folder / "train"))
     rungs = {r["name"]: r for r in model.report_["rungs"]}
     assert model.report_["n"] == 6
     assert rungs["LQF"]["seconds"] is not None

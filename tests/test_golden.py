@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +63,20 @@ def compare(expected: Any, found: Any, tolerance: float) -> None:
         assert found == expected
 
 
+@pytest.fixture(scope="module")
+def fit_of() -> Callable[[str], LQFClassifier]:
+    """A case's fit, which is made once."""
+    return cache(fitted)
+
+
 @pytest.mark.parametrize("case", FITS)
-def test_fits(case: str) -> None:
-    assert_as_recorded(case, *kept(fitted(case)))
+def test_fits(case: str, fit_of: Callable[[str], LQFClassifier]) -> None:
+    assert_as_recorded(case, *kept(fit_of(case)))
 
 
 @pytest.mark.parametrize("case", ANALYSED)
-def test_answers(case: str) -> None:
-    assert_as_recorded(f"{case}-analysed", *answers(case))
+def test_answers(case: str, fit_of: Callable[[str], LQFClassifier]) -> None:
+    assert_as_recorded(f"{case}-analysed", *answers(case, model=fit_of(case)))
 
 
 @pytest.mark.parametrize("case", KFAC)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 
 from cli.conftest import TINY, Called
 from faults import ctrl_c
+from finetuned_models import short
 from forked import forked
 from lqf.cli import main
 from lqf.cli.fit_summary import _choices, _rungs
@@ -21,6 +23,13 @@ from lqf.fitting.rungs.linear import LinearRung
 from lqf.fitting.rungs.pace import Pace
 from lqf.utils.text import WIDTH
 from stacks import kept_head, left_out, rung
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_epochs() -> Iterator[None]:
+    """A fine-tuning is a rung like any other here."""
+    with short(6):
+        yield
 
 
 @dataclass(frozen=True)

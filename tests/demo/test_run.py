@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import small_network
+from finetuned_models import short
 from fits import convnet, pictures
 from lqf import LQFClassifier, LQFError
 from lqf.demo import run, run_demo, show
@@ -34,7 +35,7 @@ def demo(tmp_path_factory):
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("run") / "deep" / "demo"
     small_network.register()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, short(6):
         patch.setattr(run, "BACKBONE", small_network.NAME)
         patch.setattr(run, "LQFClassifier", partial(LQFClassifier, weights="random"))
         yield out, run_demo(out, n_train=24, n_test=16, n_shown=4, size=32, device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from finetuned_models import short
 from fits import FIXED, classifier, convnet, data, pictures
 from lqf import LQFClassifier
 from lqf.errors import LQFError
@@ -24,6 +26,13 @@ from recorder import Recorder
 
 X, Y = data(30)
 NAMES = ["head", "head, mirror images", "head, 8 views", "LQF", "fine-tuned", "stack"]
+
+
+@pytest.fixture(autouse=True)
+def _few_epochs() -> Iterator[None]:
+    """A fine-tuning is a rung like any other here."""
+    with short(6):
+        yield
 
 
 def climbed(effort: str = "standard", progress: Recorder | None = None, **params: Any) -> LQFClassifier:
@@ -229,7 +238,7 @@ PICTURES: dict[str, Any] = {"backbone": convnet(), "size": 8, "pooling": "avg", 
 def test_climbing_on_ends_where_a_whole_climb_does(monkeypatch: pytest.MonkeyPatch, before: str, solver: str) -> None:
     if solver == "pcg":
         by_iteration(monkeypatch)
-    x, y = pictures(30)
+    x, y = pictures(18)
     whole = classifier(solver="auto", effort="best", **PICTURES).fit(x, y)
     earlier = classifier(solver="auto", effort=before, **PICTURES).fit(x, y)
     later = classifier(solver="auto", effort="best", **PICTURES).fit(x, y, earlier=earlier.fitted_)
@@ -244,7 +253,7 @@ def test_all_rungs_of_the_best_effort_are_tried_by_iteration(monkeypatch: pytest
     by_iteration(monkeypatch)
     monkeypatch.setattr("lqf.evaluation.paired.LEAST_GAIN", -10.0)  # all are kept
     monkeypatch.setattr("lqf.fitting.rungs.linear.BEARABLE", 0.0)
-    x, y = pictures(30)
+    x, y = pictures(18)
     report = classifier(solver="auto", effort="best", **PICTURES).fit(x, y).report_
     rungs = {r["name"]: r for r in report["rungs"]}
     assert list(rungs)[-6:] == [*("LQF", "LQF, 8 views", "fine-tuned", "fine-tuned, lower rate", "LQF, moved", "stack")]
@@ -256,7 +265,7 @@ def test_all_rungs_of_the_best_effort_are_tried_by_iteration(monkeypatch: pytest
 def test_lqf_is_tried_in_all_views_that_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
     by_iteration(monkeypatch)
     monkeypatch.setattr("lqf.evaluation.paired.LEAST_GAIN", -10.0)
-    x, y = pictures(30)
+    x, y = pictures(18)
     report = classifier(solver="auto", effort="best", **PICTURES).fit(x, y).report_
     rungs = {r["name"]: r for r in report["rungs"]}
     assert rungs["LQF"]["views"] == "crops8"

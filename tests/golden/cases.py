@@ -96,9 +96,11 @@ def kept(model: LQFClassifier) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return report, {k: v.contiguous() for k, v in tensors.items()}
 
 
-def answers(case: str, method: str = "auto") -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Labels and numbers of all questions about a model."""
-    model = fitted(case)
+def answers(
+    case: str, method: str = "auto", model: LQFClassifier | None = None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Labels and numbers of all questions about a model (default: a new fit of the case)."""
+    model = fitted(case) if model is None else model
     x, y, _ = data(case)
     new, truth = pictures(4, seed=7)
     a = model.analyse(x, y, method=method)

@@ -54,9 +54,9 @@ def folder(where: Path, per_class: int = 5, seed: int = 0) -> Path:
     return where
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(autouse=True)
 def _libraries_are_no_garbage() -> None:
-    """After every cell garbage is collected; what was imported need not be looked through each time."""
+    """After every cell garbage is collected; what tests before have imported need not be looked through each time."""
     gc.freeze()
 
 

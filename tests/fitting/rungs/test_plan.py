@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from finetuned_models import short
 from fits import classifier, convnet, pictures
 from lqf.fitting.rungs.linear import LinearRung
 from lqf.fitting.rungs.pace import Pace
 from recorder import Recorder
 
 COMMON: dict[str, Any] = {"backbone": convnet(), "solver": "auto", "size": 8, "pooling": "avg"}
+
+
+@pytest.fixture(autouse=True)
+def _few_epochs() -> Iterator[None]:
+    """A fine-tuning is a rung like any other here."""
+    with short(6):
+        yield
 
 
 def paced(monkeypatch: pytest.MonkeyPatch, row: float) -> None:
