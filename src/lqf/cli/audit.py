@@ -122,7 +122,7 @@ def _next(result: dict[str, Any]) -> list[str]:
 
 
 def _suspects(rows: list[dict[str, Any]], wrong: int) -> list[str]:
-    shown = rows[: min(FEW, wrong)]
+    shown = [r for r in rows if r["predicted"] != r["label"]][: min(FEW, wrong)]
     if not shown:
         return []
     half = (columns() - 26) // 2
