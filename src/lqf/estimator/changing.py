@@ -270,7 +270,7 @@ class Changing(Predictor):
         samples = samples.select(np.flatnonzero(samples.weights > 0))
         images = open_images(placed(model, samples), model.trained_on, strict=setup.strict, progress=progress)
         report_skipped(images, progress)
-        check_new(model.train, images)
+        check_new(model.train, images, files=isinstance(X, str) or hasattr(X, "__fspath__"))
         return images
 
     def _context(self, model: Model, progress: Progress) -> Context:
