@@ -10,6 +10,7 @@ import torch
 
 from fits import classifier, data
 from lqf import LQFClassifier
+from lqf.analysis import seconds
 from lqf.analysis.known_leverages import KnownLeverages
 from lqf.analysis.leverages import Leverages
 from lqf.changes.samples.dependence import LEVERAGES
@@ -94,6 +95,20 @@ def test_k_fac_stays_while_few_samples_are_added(monkeypatch: pytest.MonkeyPatch
     again = known(model)
     assert "curvature_of" not in again
     assert any(not torch.equal(again[name], t) for name, t in kept.items())
+
+
+def test_answers_are_announced_by_the_pace_of_the_fit() -> None:
+    model = fitted()
+    before = (
+        seconds.of_product(model.fitted_),
+        seconds.of_forward_pass(model.fitted_),
+        seconds.of_curvature(model.fitted_),
+    )
+    assert min(before) > 0
+    model.add(X[N:], Y[N:], train=X[:N])
+    model.forget([0], train=X[:N])
+    now = seconds.of_product(model.fitted_), seconds.of_forward_pass(model.fitted_), seconds.of_curvature(model.fitted_)
+    assert now == pytest.approx([one * (len(X) - 1) / N for one in before])
 
 
 def test_k_fac_of_forgotten_samples_goes(tmp_path: Path) -> None:
