@@ -77,6 +77,15 @@ def test_add_and_a_new_class(own, photos):
     called = own("add", "run", "more")
     assert called.code == 2
     assert "already in the training set" in called.err
+    before = tree(Path("run"))
+    shutil.copytree(
+        "train", "again", copy_function=lambda a, b: shutil.copy(a, Path(b).with_stem(f"new{Path(b).stem}"))
+    )
+    called = own("add", "run", "again")
+    assert called.code == 2
+    assert "already in the training set under another name (" in called.err
+    assert "`blue/new0.png` is `blue/0.png`" in called.err
+    assert tree(Path("run")) == before
 
 
 BAD = {

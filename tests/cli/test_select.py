@@ -17,7 +17,7 @@ def test_backbones_are_ranked_and_what_cannot_be_loaded_is_named(lqf, photos):
     found = called.json
     assert [b["name"] for b in found["backbones"]] == ["mobilenet_v2"]
     assert [f["name"] for f in found["failed"]] == ["resnet51"]
-    assert found["next"].endswith("--backbone mobilenet_v2")
+    assert found["next"].endswith("--backbone mobilenet_v2 --size 32")
     assert "1 of 2 backbones could not be tried" in found["error"]
 
 

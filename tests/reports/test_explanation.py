@@ -127,3 +127,13 @@ def test_with_validation_images_a_summary_keeps_what_leaves_last():
     summary = summarize(analysis, 1 / 3, NEW)
     assert set(analysis.leaving(NEW)[-6:].tolist()) <= set(summary.kept.tolist())
     assert len(summary.kept) < 12
+
+
+def test_the_probability_of_the_class_that_was_asked_for_is_among_those_given(monkeypatch):
+    monkeypatch.setattr("lqf.reports.explanation.MOST_CLASSES", 2)
+    x, y = data(18, 3)
+    analysis = classifier(**FIXED).fit(x, y).analyse(x, y)
+    for e in explanations(analysis.contrast(NEW, of="2"), analysis.labels):
+        assert e.explained == "2"
+        assert "2" in e.probabilities
+        assert len(e.probabilities) in (2, 3)

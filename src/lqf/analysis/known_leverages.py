@@ -8,11 +8,12 @@ from functools import cached_property
 
 from torch import Tensor
 
-from lqf.analysis.leverages import Leverages, strength_by_folds
+from lqf.analysis.leverages import Leverages
 from lqf.analysis.responses import Responses
 from lqf.errors import LQFError
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem
+from lqf.fitting.leverage_strength import strength_by_refits
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import Kernels
 from lqf.linear.inputs import average_views
@@ -40,40 +41,43 @@ class KnownLeverages:
     def best(self) -> Leverages:
         """By the averaged kernel, if the fit knew it; where refits can tell its strength the head's own will do."""
         folds, head = self._folds_known, self.problem.head.ridge
-        if self.problem.remembered.averaged is not None or folds is None:
+        if self.problem.remembered.averaged is not None:
             return self.averaged
-        seed, strength = self.problem.context.settings.seed, self._strength(head, folds)
+        strength = self._strength("head", head, folds)
+        if strength is None:
+            return self.averaged
+        seed = self.problem.context.settings.seed
         return Leverages(self.rough, self.problem.quadratic, head, seed, strength, of_head=True)
 
     @property
     def without_passes(self) -> Leverages:
-        """By the averaged kernel where a fit has that of all rows, else `best`, which it has anyway."""
-        return self.best if len(self.problem.quadratic.targets) > MOST_SAMPLES else self.averaged
+        """By the averaged kernel where a fit has that of all rows, else `best`, which it has anyway; so it is once
+        samples were added.
+        """
+        known = self.problem.remembered
+        grown = known.averaged is None and "head" in known.strengths and self._folds_known is None
+        return self.best if grown or len(self.problem.quadratic.targets) > MOST_SAMPLES else self.averaged
 
     @cached_property
     def averaged(self) -> Leverages:
         """By the averaged kernel, which passes over the data make where the fit did not keep it."""
         problem, folds = self.problem, self._folds_known
         ridge = problem.remembered.averaged or self._kernels.factorise(problem.ridge)
-        known = folds is not None and problem.model.n_outputs > 1
-        strength = self._strength(ridge, folds) if known and folds is not None else None
+        strength = self._strength("averaged", ridge, folds) if problem.model.n_outputs > 1 else None
         return Leverages(self.rough, problem.quadratic, ridge, problem.context.settings.seed, strength)
 
     @property
     def _folds_known(self) -> LeaveOneOut | None:
         """What refits without each fold (or some) have found around this linearisation point; None: there were none."""
-        loo, settings = self.model.loo, self.problem.context.settings
-        by_refits = settings.loo in ("auto", "folds") and "moved" not in self.model.backbone.spec
-        return loo if by_refits and loo is not None and bool(loo.known.any()) else None
+        loo = self.model.loo
+        return loo if loo is not None and loo.by_refits and "moved" not in self.model.backbone.spec else None
 
-    def _strength(self, ridge: KernelRidge, loo: LeaveOneOut) -> float:
-        known, data = loo.known, self.problem.data
-        outputs, targets = loo.outputs.double()[known], self.problem.quadratic.targets.double()
-
-        def gap(e: Tensor) -> Tensor:
-            return (shown(self.model, self.problem, targets.to(e) - e)[known] - outputs).square().sum()
-
-        return strength_by_folds(ridge, self.residuals(), data.folds, gap, self.problem.ridge.head)
+    def _strength(self, name: str, kernel: KernelRidge, loo: LeaveOneOut | None) -> float | None:
+        """By the refits, or of a changed model by those of its fit; None where there were none."""
+        if loo is not None:
+            return strength_by_refits(self.problem, kernel, self.residuals(), loo, self.model.preprocess.n_views)
+        ratio = self.problem.remembered.strengths.get(name)
+        return None if ratio is None else ratio * self.problem.ridge.head
 
     @property
     def _kernels(self) -> Kernels:

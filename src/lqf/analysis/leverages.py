@@ -2,8 +2,9 @@
 
 e_S^loo = (I − H_SS)⁻¹ e_S needs every sample's leverages. They are estimated from the kernel averaged over the outputs,
 K ≈ k ⊗ I_C, which gives every output a body of its own and so explains too much. Its ridge strength is therefore raised
-until what it leaves out of each fold is what the fit's refits without each fold have found (`strength_by_folds`); where
-there were none, until the leverages add up to tr H, which a few random probes measure well: E ξᵀHξ = tr H.
+until what it leaves out of each fold is what the fit's refits without each fold have found
+(`lqf.fitting.leverage_strength`); where there were none, until the leverages add up to tr H, which a few random probes
+measure well: E ξᵀHξ = tr H.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ from lqf.linear.problem import QuadraticProblem
 
 TRACE_PROBES = 8
 """Random sums of all training outputs by which the sum of all leverages is measured."""
-DECADES = (-2.0, 5.0)
-"""Between which μ'/μ is searched."""
 BRACKET, HALVINGS = (1e-3, 1e6), 100
 """μ'/μ between which the strength with the measured trace is searched; halvings that settle it to the last digit."""
 PROBES = 32
@@ -134,29 +133,6 @@ class Leverages:
         ridge = self.averaged
         groups = units.member.repeat_interleave(self.problem.inputs.n_views)
         return KernelRidge(ridge.q, ridge.lam, ridge.weights, groups)
-
-
-def strength_by_folds(
-    ridge: KernelRidge, e: Tensor, folds: Tensor, gap: Callable[[Tensor], Tensor], mu: float
-) -> float:
-    """μ' at which the residuals e (n, C), each fold left out by the kernel, come nearest to those of real refits.
-
-    Args:
-        ridge: the factorised kernel of all rows.
-        e: residuals of the whole problem.
-        folds: (n,) of the rows.
-        gap: squared distance of residuals (n, C) without their folds to those of the refits.
-        mu: the strength of the head, from which the search sets out.
-    """
-    grouped = KernelRidge(ridge.q, ridge.lam, ridge.weights, folds)
-
-    def miss(exponent: float) -> float:
-        return float(gap(grouped.leave_out(e, mu * 10**exponent)))
-
-    best = min(torch.arange(*DECADES, 0.5).tolist(), key=miss)
-    for step in (0.25, 0.125, 0.0625):
-        best = min((best - step, best, best + step), key=miss)
-    return mu * 10**best
 
 
 @dataclass(frozen=True)

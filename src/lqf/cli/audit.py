@@ -122,14 +122,16 @@ def _next(result: dict[str, Any]) -> list[str]:
 
 
 def _suspects(rows: list[dict[str, Any]], wrong: int) -> list[str]:
-    shown = rows[: min(FEW, wrong)]
+    shown = [r for r in rows if r["predicted"] != r["label"]][: min(FEW, wrong)]
     if not shown:
         return []
-    half = (columns() - 26) // 2
+    room = columns() - len("    ? 100.0%")
+    name = min(max(len(r["predicted"]) for r in shown), room // 2)
+    path = min(max(len(r["id"]) for r in shown), room - name)
     lines = ["", "Labels that look wrong"]
     for r in shown:
-        guess = f"{shortened(r['predicted'], columns() - half - 14)}? {percent(r['predicted_probability'])}"
-        lines.append(f"  {shortened_path(r['id'], half):<{half}}  {guess}")
+        guess = f"{shortened(r['predicted'], name)}? {percent(r['predicted_probability'])}"
+        lines.append(f"  {shortened_path(r['id'], path):<{path}}  {guess}")
     return lines + _more(wrong - len(shown))
 
 

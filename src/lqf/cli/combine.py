@@ -10,7 +10,7 @@ from lqf.cli import options
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
-from lqf.utils.text import counted, duration
+from lqf.utils.text import counted, duration, wrapped
 
 SUMMARY = "weighted sum of models around one point, as one model"
 
@@ -47,5 +47,5 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> str:
     """What was added."""
     terms = " + ".join(f"{t['times']:g} · {t['run']}" for t in result["terms"])
-    lines = [f"{result['output']} = {terms}; {duration(result['seconds'])}."]
-    return "\n".join([*lines, "It predicts that sum of the outputs; leave-one-out is for the models it was made of."])
+    says = "It predicts that sum of the outputs; leave-one-out is for the models it was made of."
+    return "\n".join([f"{result['output']} = {terms}; {duration(result['seconds'])}.", wrapped(says)])

@@ -63,5 +63,6 @@ def show(result: dict[str, Any]) -> str:
     from lqf.reports.comparison import said
 
     files = {"Every changed image": result["output"], "With pictures": result["html"]}
-    written = "".join(f"{what}: {file}; " for what, file in files.items() if file is not None)
-    return f"{said(result, (result['run_a'], result['run_b']))}\n\n{written}{duration(result['seconds'])}."
+    written = [f"{what}: {file}" for what, file in files.items() if file is not None]
+    said_of_both = said(result, (result["run_a"], result["run_b"]))
+    return "\n".join([said_of_both, "", *written, duration(result["seconds"])])

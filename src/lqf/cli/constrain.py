@@ -107,6 +107,10 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     return {**report, "compared": flips, "run": args.run, "output": out, "seconds": time.perf_counter() - began}
 
 
+def _violated(by: float) -> str:
+    return f"by at most {by:.1e}" if by > 0 else "not at all"
+
+
 def show(result: dict[str, Any]) -> str:
     """What holds now, what it took, and which predictions changed."""
     lines = []
@@ -115,7 +119,7 @@ def show(result: dict[str, Any]) -> str:
         lines += facts(
             [
                 ("violated before", f"{c['violated_before']} of {c['rows']}, by up to {c['violation_before']:.3g}"),
-                ("now", f"by at most {c['violation']:.1e}; {c['active']} active"),
+                ("now", f"{_violated(c['violation'])}; {c['active']} active"),
                 ("dearest", c.get("dearest", "")),
             ]
         )

@@ -21,8 +21,7 @@ def audit_command(run: str | Path, train: str | None = None, out: str = "OUT") -
 
 def fit_command(manifest: Path, setup: Setup, class_weight: str | Mapping[str, float] | None = None) -> str:
     """`lqf fit MANIFEST -o RUN2`, of the same network, images opened in the same way and weights of classes."""
-    options = [*_options(setup), *_class_weight(class_weight)]
-    return shlex.join(["lqf", "fit", str(manifest), "-o", "RUN2", *options])
+    return shlex.join(["lqf", "fit", str(manifest), "-o", "RUN2", *setup_options(setup), *_class_weight(class_weight)])
 
 
 def typed(command: str) -> str:
@@ -53,8 +52,8 @@ def _class_weight(given: str | Mapping[str, float] | None) -> list[str]:
     return ["--class-weight", pairs]
 
 
-def _options(setup: Setup) -> list[str]:
-    """Those that are not as by default."""
+def setup_options(setup: Setup) -> list[str]:
+    """Of the network and how images are opened, those that are not as by default."""
     words = []
     for f in fields(setup):
         value, flag = getattr(setup, f.name), f.name.replace("_", "-")

@@ -10,7 +10,7 @@ from lqf.cli import options
 from lqf.cli.changed import add_target, saved_to, target
 from lqf.cli.models import load_model
 from lqf.utils.progress import Progress
-from lqf.utils.text import duration, facts
+from lqf.utils.text import duration, facts, wrapped
 
 SUMMARY = "make a fitted model differentially private in its training images, for release"
 
@@ -59,7 +59,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> str:
     """The guarantee, and what it does not cover."""
-    lines = [f"({result['epsilon']:g}, {result['delta']:g})-differentially private: {result['neighbours']}.", ""]
+    of = f"({result['epsilon']:g}, {result['delta']:g})-differentially private"
+    lines = [wrapped(f"{of}: {result['neighbours']}."), ""]
     lines += facts(
         [
             ("rows", result["rows"]),

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from lqf.cli import options
-from lqf.cli.next_steps import typed
+from lqf.cli.next_steps import setup_options, typed
 from lqf.errors import Incomplete
 from lqf.settings import Settings, Setup
 from lqf.utils.progress import Progress
@@ -53,7 +53,8 @@ def run(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     given = {name: value for name, value in vars(args).items() if name in known}
     found = select(args.data, backbones=getattr(args, "backbones", None), progress=progress, **given)
     best = found.best
-    words = ["--backbone", best.name, *(["--weights", best.weights] if best.weights else [])]
+    own = {f.name: given[f.name] for f in fields(Setup) if f.name in given}
+    words = setup_options(Setup(**own, backbone=best.name, weights=best.weights))
     result = {
         **found.to_dict(),
         "next": shlex.join(["lqf", "fit", args.data, "-o", "RUN", *words]),
@@ -69,7 +70,7 @@ def show(result: dict[str, Any]) -> str:
     """A table, the best first; what could not be tried and why."""
     rows = result["backbones"]
     name = max(len("backbone"), *(min(len(r["name"]), NAME) for r in rows))
-    head = f"  {'backbone':<{name}}  {'loss':>12}  {'error':>10}  {'LogME':>6}  {'time':>7}"
+    head = f"  {'backbone':<{name}}  {'loss':>12}  {'error':>6}{'':6}  {'LogME':>6}  {'time':>7}"
     lines = [f"{counted(result['n'], 'image')} of {result['classes']} classes, left out one by one (exact):", ""]
     lines += [f"{head}  {'weights':>7}  px", *(_row(r, name) for r in rows), "", wrapped(_verdict(result))]
     for failed in result["failed"]:
@@ -79,11 +80,11 @@ def show(result: dict[str, Any]) -> str:
 
 def _row(r: dict[str, Any], name: int) -> str:
     loss = f"{r['loss']:.3f} ±{r['loss_standard_error']:.3f}"
-    error = f"{percent(r['error'])} ±{100 * r['error_standard_error']:.1f}"
+    error = f"{percent(r['error']):>6} {'±' + format(100 * r['error_standard_error'], '.1f'):<5}"
     weights = f"{r['parameters'] / 1e6:.1f} M"
     shown = shortened(r["name"], name)
     return (
-        f"  {shown:<{name}}  {loss:>12}  {error:>10}  {r['log_me']:>6.3f}  {duration(r['seconds']):>7}"
+        f"  {shown:<{name}}  {loss:>12}  {error}  {r['log_me']:>6.3f}  {duration(r['seconds']):>7}"
         f"  {weights:>7}  {r['size']}"
     )
 

@@ -12,7 +12,7 @@ from lqf.cli.changed import add_target, saved_to, target
 from lqf.cli.models import load_model
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
-from lqf.utils.text import counted, duration, percent
+from lqf.utils.text import counted, duration, percent, wrapped
 
 if TYPE_CHECKING:
     from lqf.estimator import LQFClassifier
@@ -114,7 +114,7 @@ def show(result: dict[str, Any]) -> str:
             else f"; leave-one-out {percent(after['loo_error'])} ({after['loo_level']})"
         )
         where = decays(after["weight_decay"], after["body_weight_decay"])
-        lines += [f"{result['output']} has {where}{loo}.", f"  {after['certificate']}"]
+        lines += [f"{result['output']} has {where}{loo}.", wrapped(after["certificate"], "    ", first="  ")]
     if result["plot"] is not None:
         lines.append(f"Picture: {result['plot']}")
     return "\n".join([*lines, f"{duration(result['seconds'])}."])

@@ -132,9 +132,9 @@ class Changing(Predictor):
         if strict and (verify or retrain):
             other = naming.name("verify" if verify else "retrain")
             raise LQFError(f"{naming.name('strict')} fits everything again, which {other} has nothing to add to")
-        gone = chosen(model, ids, group, where)
         if not strict:
             check_trained(model, retrain)
+        gone = chosen(model, ids, group, where)
         remaining = self._remaining(model, gone, train, progress)
         if strict:
             after = self._fitted_again(model, remaining, progress)
@@ -273,7 +273,7 @@ class Changing(Predictor):
         samples = samples.select(np.flatnonzero(samples.weights > 0))
         images = open_images(placed(model, samples), model.trained_on, strict=setup.strict, progress=progress)
         report_skipped(images, progress)
-        check_new(model.train, images)
+        check_new(model.train, images, files=isinstance(X, str) or hasattr(X, "__fspath__"))
         return images
 
 

@@ -15,6 +15,9 @@ from lqf.linear.targets import decide, error_rate
 from lqf.utils.exactness import Answer
 from lqf.utils.text import counted, percent
 
+BY_REFITS = "by refits without"
+"""The beginning of the note where models without the samples were solved for."""
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LeaveOneOut(Answer):
@@ -42,6 +45,11 @@ class LeaveOneOut(Answer):
     def outputs(self) -> Tensor:
         """(N, C)."""
         return self.value
+
+    @property
+    def by_refits(self) -> bool:
+        """Whether models without the samples were solved for."""
+        return self.note.startswith(BY_REFITS) and bool(self.known.any())
 
     @property
     def known(self) -> Tensor:

@@ -55,7 +55,8 @@ def assemble(
     )
     beta = temperature(problem, loo, shown)
     head = v + mean if model.around_w0 else v
-    known = of_problem(problem, solution)
+    views = problem.data.n_views if shown is None else view_count(shown)
+    known = of_problem(problem, solution, loo, views)
     return _fitted(problem.head_fit, head, mean[:, :-1], body, loo, beta, report, shown, known)
 
 

@@ -8,6 +8,8 @@
     ratio       ()                 by which they judged how far they were (`lqf.solvers.energy`)
     averaged_q, averaged_lam       the factorised kernel averaged over the outputs, where the fit had that of all rows
     curvature/…                    K-FAC of the body, as `lqf.curvature.stored` names its tensors
+    curvature_of ()                rows that it was made of, where samples were added since
+    strength_…  ()                 of kernels that all outputs share, over the head's (`lqf.fitting.leverage_strength`)
     gap         (D,)               the body's part of b − Hδ as bfloat16: a direction for what comes next
 
 All of it is as the fit had it, digit by digit, so that answers are what they would be if it were computed again.
@@ -27,7 +29,9 @@ from safetensors.torch import load
 from torch import Tensor
 
 from lqf.curvature.stored import to_tensors
+from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting.head_fit import HeadFit
+from lqf.fitting.leverage_strength import strengths_of
 from lqf.fitting.remembered import Remembered
 from lqf.fitting.training_problem import TrainingProblem
 from lqf.kernels.ridge import KernelRidge
@@ -35,6 +39,7 @@ from lqf.solvers.solution import Solution
 from lqf.utils.regular import read_regular
 
 CURVATURE = "curvature/"
+STRENGTH = "strength_"
 LIMITS = {"auto": 256 << 20, "all": 1 << 62, "none": 0}
 """Bytes that may be kept, by the setting `keep_for_questions`."""
 Tensors = Mapping[str, Tensor]
@@ -112,9 +117,13 @@ def of_head(head: HeadFit) -> Known:
     return _within(head, {"features": head.features, "q": ridge.q, "lam": ridge.lam})
 
 
-def of_problem(problem: TrainingProblem, solution: Solution) -> Known:
+def of_problem(
+    problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None = None, views: int | None = None
+) -> Known:
     """Of a linearised network: with the factorised dual where that was solved, else with what iterations need, as far
     as it fits.
+
+    ``loo``: of the fit, averaged over so many ``views``.
     """
     tensors = {"features": problem.features, "heads": problem.point.heads, "fold": problem.point.fold}
     dual = problem.factorised
@@ -122,7 +131,8 @@ def of_problem(problem: TrainingProblem, solution: Solution) -> Known:
         tensors |= {"q": dual.q, "lam": dual.lam}
     else:
         more = _of_iteration(problem, solution, LIMITS[problem.context.settings.keep_for_questions] - _size(tensors))
-        tensors |= more
+        ratios = strengths_of(problem, _averaged(more, problem), solution.residuals, loo, views)
+        tensors |= more | {f"{STRENGTH}{k}": torch.tensor(v, dtype=torch.float64) for k, v in ratios.items()}
     return _within(problem.head_fit, tensors)
 
 
@@ -143,6 +153,9 @@ def _of_iteration(problem: TrainingProblem, solution: Solution, room: int) -> di
         curvature = {f"{CURVATURE}{k}": t for k, t in to_tensors(problem.curvature_known).items()}
         if _size(kept) + _size(curvature) <= room:
             kept |= curvature
+            rows = problem.remembered.curvature_of
+            if rows is not None:
+                kept["curvature_of"] = torch.tensor(rows)
     if solution.gap is not None and _size(kept) + 2 * len(solution.gap) <= room:
         kept["gap"] = solution.gap.to(torch.bfloat16)
     return kept
@@ -150,15 +163,22 @@ def _of_iteration(problem: TrainingProblem, solution: Solution, room: int) -> di
 
 def remembered(known: Tensors, problem: TrainingProblem) -> Remembered:
     """What iterations need, of a problem that was opened again."""
-    like, averaged = problem.quadratic.targets, None
-    if "averaged_q" in known:
-        q, lam = (known[f"averaged_{name}"].to(like.device) for name in ("q", "lam"))
-        averaged = KernelRidge(q, lam, problem.quadratic.weights.double(), problem.data.groups)
+    like, averaged = problem.quadratic.targets, _averaged(known, problem)
     e = known.get("residuals")
     curvature = {k.removeprefix(CURVATURE): t for k, t in known.items() if k.startswith(CURVATURE)}
     ratio = float(known["ratio"]) if "ratio" in known else None
     gap = None if "gap" not in known else known["gap"].to(like)
-    return Remembered(None if e is None else e.to(like), averaged, curvature, ratio, gap)
+    strengths = {k.removeprefix(STRENGTH): float(t) for k, t in known.items() if k.startswith(STRENGTH)}
+    rows = int(known["curvature_of"]) if "curvature_of" in known else None
+    return Remembered(None if e is None else e.to(like), averaged, curvature, ratio, strengths, rows, gap)
+
+
+def _averaged(known: Tensors, problem: TrainingProblem) -> KernelRidge | None:
+    if "averaged_q" not in known:
+        return None
+    weights = problem.quadratic.weights.double()
+    q, lam = (known[f"averaged_{name}"].to(weights.device) for name in ("q", "lam"))
+    return KernelRidge(q, lam, weights, problem.data.groups)
 
 
 def factorised(known: Tensors, weights: Tensor, groups: Tensor) -> KernelRidge | None:

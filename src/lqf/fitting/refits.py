@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lqf.curvature import KFAC
 from lqf.data import select_images
-from lqf.evaluation.leave_one_out import LeaveOneOut
+from lqf.evaluation.leave_one_out import BY_REFITS, LeaveOneOut
 from lqf.fitting.folds import folds_needed
 from lqf.fitting.point import Point
 from lqf.fitting.relinearize import replay
@@ -48,9 +48,9 @@ def refit_folds(problem: TrainingProblem, *, every: bool, first: int | None = No
         outputs, after = _by_replays(problem, folds, first), ", from the pretrained weights on"
     else:
         outputs, after = _around_one_point(problem, folds, first), ""
-    note = f"by refits without each of {total} folds{after}"
+    note = f"{BY_REFITS} each of {total} folds{after}"
     if folds < total:
-        note = f"by refits without {folds} of {total} folds{after}; with loo `folds`, without each of them"
+        note = f"{BY_REFITS} {folds} of {total} folds{after}; with loo `folds`, without each of them"
     return data.left_out(outputs, "estimated", note)
 
 

@@ -19,6 +19,8 @@ class Remembered:
         averaged: the factorised kernel averaged over the outputs, of all rows.
         curvature: K-FAC of the body, as `lqf.curvature.stored` names its tensors; empty where it is not known.
         ratio: as the solution had it (`lqf.solvers.energy`).
+        strengths: μ'/μ of kernels that all outputs share, by name (`lqf.fitting.leverage_strength`).
+        curvature_of: rows that the curvature was made of, where they are not all.
         gap: (D,) roughly what the solution left of the body's normal equations.
     """
 
@@ -26,6 +28,8 @@ class Remembered:
     averaged: KernelRidge | None = None
     curvature: Mapping[str, Tensor] = field(default_factory=dict)
     ratio: float | None = None
+    strengths: Mapping[str, float] = field(default_factory=dict)
+    curvature_of: int | None = None
     gap: Tensor | None = None
 
 

@@ -52,7 +52,7 @@ class Explanation:
         query: its number among those that were asked about.
         predicted: class.
         probability: of that class, calibrated on leave-one-out outputs.
-        probabilities: of the likeliest classes, the likeliest first.
+        probabilities: of the likeliest classes, the likeliest first, and of the explained one.
         label: where it is known, else None.
         explained: the class whose standing is explained: the predicted one, unless another was asked for.
         against: the class it is held against: the likeliest of the others.
@@ -109,6 +109,7 @@ def explanations(contrast: Contrast, train_labels: Tensor, *, most: int = 6) -> 
             for u, w in zip(towards + away, without, strict=True)
         ]
         likely = p[q].argsort(descending=True, stable=True)[:MOST_CLASSES].tolist()
+        likely += {int(contrast.first[q])}.difference(likely)  # asked for, and improbable
         explained.append(
             Explanation(
                 id=name,

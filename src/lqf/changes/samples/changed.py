@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lqf.analysis import seconds
 from lqf.changes.assemble import assembled
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem, TrainingTable
@@ -103,8 +104,8 @@ def _report(model: FittedModel, problem: TrainingProblem, what: dict[str, Any]) 
         device=str(context.device),
         processes=1,
         skipped=(),
-        stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
+        stages={name: round(took, 3) for name, took in context.clock.seconds.items()},
         seconds=context.clock.total(),
         images_given=None,
-        changes=(*model.report.changes, what),
+        changes=(*model.report.changes, {**what, **seconds.handed_on(model, len(data), str(context.device))}),
     )

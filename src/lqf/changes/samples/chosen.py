@@ -61,6 +61,8 @@ def _by_ids(table: TrainingTable, ids: Iterable[str | int]) -> np.ndarray:
     names = [ids] if isinstance(ids, str | int | np.integer) else list(ids)
     if not names:
         raise LQFError(f"{naming.name('ids')} names no sample")
+    if not table.ids:
+        raise LQFError("the model keeps no table of its training samples, so that none can be forgotten")
     place = {name: i for i, name in enumerate(table.ids)}
     unknown, gone = [], np.zeros(len(table.ids), dtype=bool)
     for one in names:

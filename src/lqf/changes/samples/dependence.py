@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lqf.fitting import FittedModel, Model, Stack
+from lqf.fitting.knowledge import STRENGTH, Knowledge
 
 POINT = "linearisation point"
 STRENGTHS = "ridge strengths"
@@ -12,6 +13,7 @@ POOLING = "choice of the pooling"
 CHANNELS = "channels of bilinear pooling"
 VIEWS = "choice of the views"
 NETWORK = "weights of the network that was moved before it was linearised"
+LEVERAGES = "strength of the kernel by which leverages are estimated"
 TEMPERATURE = "temperature of the probabilities"
 CLASS_WEIGHTS = "weights of the classes"
 MODELS = "choice among the models of a climb"
@@ -24,6 +26,8 @@ def depends_on(model: Model, before: Model) -> tuple[str, ...]:
     found = dict.fromkeys(name for member in model.members for name in _of_one(member))
     if model.report.class_weights is not None and settings.class_weight == "balanced":
         found[CLASS_WEIGHTS] = None
+    if any(_knows_leverages(member) for member in model.members):
+        found[LEVERAGES] = None
     if model.loo is None:
         found[TEMPERATURE] = None
     if settings.climbs:
@@ -31,6 +35,11 @@ def depends_on(model: Model, before: Model) -> tuple[str, ...]:
     if isinstance(before, Stack):
         found[STACK_WEIGHTS] = None
     return tuple(found)
+
+
+def _knows_leverages(model: FittedModel) -> bool:
+    known = model.known
+    return isinstance(known, Knowledge) and any(name.startswith(STRENGTH) for name in known.tensors)
 
 
 def _of_one(model: FittedModel) -> list[str]:

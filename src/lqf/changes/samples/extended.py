@@ -6,8 +6,9 @@ predicted. Of the kernel only the blocks of new samples are made,
     K₊ = [K  Xᵀ]     X = J_new M⁻¹ Jᵀ·μ_head,   N = J_new M⁻¹ J_newᵀ·μ_head,
          [X  N ],
 
-and of the features the new rows. Where there are new classes, the outputs are others: the point is made again, of all
-samples, in the way and with the strength of the fit.
+and of the features the new rows. K-FAC, which shapes the steps of conjugate gradients and decides nothing, stays that
+of the samples before as long as the others are few. Where there are new classes, the outputs are others: the point is
+made again, of all samples, in the way and with the strength of the fit.
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ from lqf.fitting import HeadFit, TrainingProblem
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.point import Point, no_point
 from lqf.fitting.pose import outlined
+from lqf.fitting.remembered import Remembered
 from lqf.kernels.cross import body_cross, head_cross
 from lqf.kernels.ridge import KernelRidge
 from lqf.kernels.tangent import exact_kernels
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.problem import subproblem
 from lqf.solvers.planner import jacobian_bytes
+
+MOST_GROWTH = 1.25
+"""Of the rows that K-FAC was made of; beyond, it is made again."""
 
 
 def with_images(
@@ -53,9 +58,20 @@ def with_images(
         point = _kept(problem.point, len(asked.features)) if same else None
     outline = outlined(head, point)
     grown = replace(outline, quadratic=outline.quadratic.with_ridge(problem.ridge))
-    if head_alone or not same or problem.kept is None:
+    if head_alone or not same:
         return grown
+    if problem.kept is None:
+        return replace(grown, remembered=_remembered(problem, len(features)))
     return replace(grown, kept=_bordered(problem, grown, asked, problem.kept))
+
+
+def _remembered(problem: TrainingProblem, rows: int) -> Remembered:
+    """What iterations knew that holds for more rows as well: a preconditioner need not be exact."""
+    old = problem.remembered
+    made_of = old.curvature_of or len(problem.features)
+    if not old.curvature or rows > MOST_GROWTH * made_of:
+        return Remembered(strengths=old.strengths)
+    return Remembered(curvature=old.curvature, curvature_of=made_of, strengths=old.strengths)
 
 
 def _kept(point: Point, rows: int) -> Point:

@@ -97,8 +97,13 @@ def merged(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
     return encode(class_array([*old, *more]).tolist(), None)[0] if more else tuple(old)
 
 
-def check_new(table: TrainingTable, images: Images) -> None:
-    """LQFError where a sample has the id of another one."""
+def check_new(table: TrainingTable, images: Images, *, files: bool) -> None:
+    """LQFError where a sample has the id of another one, or of a file the contents.
+
+    Equal pixels of an array are let in: it has no names by which one would be given twice, and a copy is a weight of 2.
+    """
+    if files:
+        _check_contents(table, images)
     known = dict(zip(table.ids, table.hashes, strict=True))
     both = [name for name in images.samples.ids if name in known]
     if not both:
@@ -113,6 +118,20 @@ def check_new(table: TrainingTable, images: Images) -> None:
         f"{images.samples.name} has ids that images of the training set have, too: {listed(both)}; rename the files, "
         "or put them into a folder of another name; nothing was added"
     )
+
+
+def _check_contents(table: TrainingTable, images: Images) -> None:
+    """LQFError where files are in the training set under other names."""
+    known = dict(zip(table.hashes, table.ids, strict=True))
+    pairs = zip(images.samples.ids, images.hashes, strict=True)
+    again = [(name, known[digest]) for name, digest in pairs if digest in known and known[digest] != name]
+    if again:
+        copies = "; ".join(f"`{name}` is `{other}`" for name, other in again[:2])
+        more = f", and {len(again) - 2:,} more" if len(again) > 2 else ""
+        raise LQFError(
+            f"{counted(len(again), 'image')} of {images.samples.name} already in the training set under another name "
+            f"({copies}{more}); leave these out; nothing was added"
+        )
 
 
 def relabelled(images: Images, classes: tuple[str, ...]) -> Images:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lqf.data import Images
 from lqf.fitting import Context, FittedModel
-from lqf.fitting.knowledge import Knowledge, Tensors, fits
+from lqf.fitting.knowledge import STRENGTH, Knowledge, Tensors, fits
 from lqf.fitting.reopen import reopen
 
 
@@ -64,7 +64,7 @@ def _cut(known: Tensors, rows: Tensor, *, head_alone: bool) -> Tensors:
     out |= {"heads": known["heads"], "fold": known["fold"][rows]}
     if "residuals" in known:
         out |= {"residuals": known["residuals"][rows]}
-    out |= {name: known[name] for name in ("ratio", "gap") if name in known}
+    out |= {name: known[name] for name in known if name in ("ratio", "gap") or name.startswith(STRENGTH)}
     for of in ("", "averaged_"):
         if f"{of}q" in known:
             q = known[f"{of}q"].unflatten(0, (len(rows), -1))[rows].flatten(0, 1)

@@ -241,7 +241,9 @@ def _cases(
 def case_view(explanation: Explanation, query_pictures: Gallery, train_pictures: Gallery) -> dict[str, Any]:
     """An explanation with pictures, for the template."""
     view = asdict(explanation) | {"picture": query_pictures(explanation.query)}
-    view["probabilities"] = {k: p for k, p in explanation.probabilities.items() if p >= 0.005}
+    view["probabilities"] = {
+        k: p for k, p in explanation.probabilities.items() if p >= 0.005 or k == explanation.explained
+    }
     for side in ("towards", "away"):
         view[side] = [p | {"picture": train_pictures(p["sample"])} for p in view[side]]
     return view
