@@ -28,6 +28,14 @@ def test_it_says_what_the_model_is(model: FittedModel) -> None:
         assert text in card
     assert model.report.certificate in card
     assert "fewer than ten images" in card
+    assert "Probabilities are calibrated" in card
+    assert "The errors above hold for images" in card
+
+
+def test_without_leave_one_out_nothing_is_calibrated() -> None:
+    card = model_card(classifier(loo="none").fit(*data(12)).fitted_, "0")
+    assert "Probabilities are not calibrated." in card
+    assert "It was made for images" in card
 
 
 def test_names_are_neither_html_nor_columns(model: FittedModel) -> None:

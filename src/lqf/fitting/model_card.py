@@ -172,7 +172,8 @@ def _solved(model: Model) -> str:
 
 
 def _limits(model: Model) -> str:
-    known, private = model.report.error is not None, model.report.privacy is not None
+    errors, private = (model.report.error, model.report.loo_error), model.report.privacy is not None
+    known = any(error is not None for error in errors)
     lines = [
         f"- {'The errors above hold' if known else 'It was made'} for images drawn like the training images. On images "
         "from elsewhere, of other cameras or other times, errors may be far higher; measure them.",
@@ -194,7 +195,11 @@ def _limits(model: Model) -> str:
 
 
 def _use() -> str:
-    return """```python
+    return """```
+pip install lqf-torch
+```
+
+```python
 import lqf
 
 model = lqf.load("FOLDER")      # this folder
