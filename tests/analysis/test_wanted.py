@@ -8,7 +8,8 @@ import pytest
 
 from fits import FIXED, classifier, data
 from lqf.analysis import seconds
-from lqf.analysis.wanted import SCORES, USUAL, WHAT_IF
+from lqf.analysis.scores import FEWEST
+from lqf.analysis.wanted import LEAST, SCORES, USUAL, WHAT_IF
 from lqf.fitting import FittedModel
 
 X, Y = data(12)
@@ -23,10 +24,12 @@ def fitted(solver: str) -> FittedModel:
 def test_the_passes_are_those_of_the_fit_s_own_solve_whatever_was_changed_since() -> None:
     model = fitted("pcg")
     passes = model.report.passes
-    assert (SCORES.passes(model), WHAT_IF.passes(model)) == (passes, passes // 2)
+    assert (SCORES.passes(model), WHAT_IF.passes(model)) == (max(passes, LEAST), max(passes // 2, LEAST))
     changes = ({"what": "forget", "passes": 2, "passes_of_fit": 9}, {"what": "add", "passes": 1, "passes_of_fit": 9})
     changed = replace(model, report=replace(model.report, passes=1, changes=changes))
     assert (SCORES.passes(changed), WHAT_IF.passes(changed)) == (9, 4)
+    quick = replace(model, report=replace(model.report, passes=2, changes=()))
+    assert SCORES.passes(quick) == LEAST > FEWEST
 
 
 def test_a_model_that_was_solved_otherwise_has_usual_ones() -> None:

@@ -64,6 +64,10 @@ def test_the_ways_differ_and_are_described(lqf, run, photos):
     paint(Path("pool"), 4, seed=7)
     texts = {by: lqf("suggest", run, "pool", "-k", 3, "--by", by).out for by in ("information", "uncertainty", "both")}
     assert len(set(texts.values())) == 3
+    assert "tells  taken for" in texts["both"]
+    assert "unclear  taken for" in texts["uncertainty"]
+    written = lqf("suggest", run, "pool", "-k", 3, "-o", "next.csv").out
+    assert " ".join(written.replace("\\\n", " ").split()).endswith(f"lqf add {run} next.csv")
     assert "nearest to the border between two classes" in texts["uncertainty"].replace("\n", " ")
     assert max(len(line) for text in texts.values() for line in text.splitlines()) <= 80
 

@@ -4,7 +4,7 @@ import pytest
 
 from lqf.errors import LQFError
 from lqf.settings import Settings
-from lqf.utils.text import listed, one_line, precise, printable, seconds_of, shortened, shortened_path
+from lqf.utils.text import against_the_fit, listed, one_line, precise, printable, seconds_of, shortened, shortened_path
 
 TIMES = {
     "90": 90.0,
@@ -81,3 +81,9 @@ def test_a_name_with_line_breaks_stays_on_one_line() -> None:
     assert one_line(name) == "a\\nb\\tc\\u2028d.jpg"
     for text in (shortened(name, 40), shortened_path(name, 40), listed([name])):
         assert text.strip("`") == one_line(name)
+
+
+def test_products_saved_are_counted_in_words() -> None:
+    assert against_the_fit(3) == "3 fewer than the fit took"
+    assert against_the_fit(0) == "as many as the fit took"
+    assert against_the_fit(-2) == "2 more than the fit took"

@@ -12,6 +12,10 @@ from lqf.utils.text import percent
 USUAL = 12
 """Passes of a fit, where the model was not solved by conjugate gradients."""
 
+LEAST = 4
+"""Passes that any answer may take: an estimate takes one, to see how good it is and go on two more. Fits whose first
+residual proves that they are near enough take two themselves."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -30,7 +34,7 @@ class Wanted:
     def passes(self, model: FittedModel) -> int:
         """Over the training rows, forward and backward being one, at most."""
         own = model.report.passes_of_fit if model.report.solver == "pcg" else None
-        return int(self.share * (own or USUAL))
+        return max(LEAST, int(self.share * (own or USUAL)))
 
     def level(self, gap: float) -> Level:
         """Of an answer with this estimated error."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lqf.cli import options
 from lqf.cli.fit_summary import of_leave_one_out
-from lqf.utils.text import capitalized, counted, wrapped
+from lqf.utils.text import against_the_fit, capitalized, counted, wrapped
 
 if TYPE_CHECKING:
     from lqf.estimator import LQFClassifier
@@ -68,7 +68,7 @@ def about_members(members: list[dict[str, Any]]) -> list[str]:
         if m["bound"] is not None:
             text += f" ({m['solver']}, {m['level']}): ‖Hδ − b‖ = {m['residual']:.2g}, ‖δ − δ*‖ ≤ {m['bound']:.2g}"
         if m["saved"] is not None:
-            text += f"; {counted(m['passes'], 'product')}, {m['saved']} fewer than the fit"
+            text += f"; {counted(m['passes'], 'product')}, {against_the_fit(m['saved'])}"
         if not m["converged"]:
             text += "; the tolerance was not reached"
         lines.append(wrapped(f"{text}; {m['note']}" if m["note"] else text, "    ", first="  "))

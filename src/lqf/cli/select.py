@@ -70,7 +70,7 @@ def show(result: dict[str, Any]) -> str:
     """A table, the best first; what could not be tried and why."""
     rows = result["backbones"]
     name = max(len("backbone"), *(min(len(r["name"]), NAME) for r in rows))
-    head = f"  {'backbone':<{name}}  {'loss':>12}  {'error':>6}{'':6}  {'LogME':>6}  {'time':>7}"
+    head = f"  {'backbone':<{name}}  {'loss':>12}  {'error':>5}{'':6}  {'LogME':>6}  {'time':>7}"
     lines = [f"{counted(result['n'], 'image')} of {result['classes']} classes, left out one by one (exact):", ""]
     lines += [f"{head}  {'weights':>7}  px", *(_row(r, name) for r in rows), "", wrapped(_verdict(result))]
     for failed in result["failed"]:
@@ -80,7 +80,7 @@ def show(result: dict[str, Any]) -> str:
 
 def _row(r: dict[str, Any], name: int) -> str:
     loss = f"{r['loss']:.3f} ±{r['loss_standard_error']:.3f}"
-    error = f"{percent(r['error']):>6} {'±' + format(100 * r['error_standard_error'], '.1f'):<5}"
+    error = f"{percent(r['error']):>5} {'±' + format(100 * r['error_standard_error'], '.1f'):<5}"
     weights = f"{r['parameters'] / 1e6:.1f} M"
     shown = shortened(r["name"], name)
     return (

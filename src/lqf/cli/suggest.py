@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 from lqf.cli import options
 from lqf.cli.models import load_model
+from lqf.cli.next_steps import typed
 from lqf.errors import LQFError
 from lqf.utils.progress import Progress
 from lqf.utils.text import columns, counted, duration, percent, shortened_path, wrapped
@@ -75,6 +77,7 @@ def show(result: dict[str, Any]) -> str:
     level = "" if result["by"] == "uncertainty" else f" ({result['level']})"
     lines = [wrapped(f"{counted(result['k'], 'image')} of {result['pool']:,} {what}{level}:"), ""]
     half = columns() - 34
+    lines.append(f"  {'':<{half}}  {'unclear' if result['by'] == 'uncertainty' else 'tells':>8}  taken for")
     for r in result["suggestions"][:FEW]:
         path = shortened_path(r["id"], half)
         score = f"{r['score']:.3f}" if result["by"] == "uncertainty" else percent(r["score"], 2)
@@ -87,5 +90,6 @@ def show(result: dict[str, Any]) -> str:
         lines.append(wrapped(f"{n} of the pool left out, with the same contents as another one there."))
     lines += ["", duration(result["seconds"])]
     if result["output"]:
-        lines.append(f"Written to {result['output']}; fill in its column label.")
+        command = shlex.join(["lqf", "add", str(result["run"]), str(result["output"])])
+        lines += [f"Written to {result['output']}; when its column label is filled in:", typed(command)]
     return "\n".join(lines)

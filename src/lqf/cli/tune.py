@@ -123,7 +123,7 @@ def show(result: dict[str, Any]) -> str:
 def _path(path: dict[str, Any]) -> list[str]:
     passes = f", {counted(path['passes'], 'pass')} over the training data" if path["passes"] else ""
     exact = path["level"] + (f": {path['note']}" if path["note"] else "")
-    lines = [f"By {path['by']} of {counted(path['n'], 'image')} ({exact}{passes})", ""]
+    lines = [wrapped(f"By {path['by']} of {counted(path['n'], 'image')} ({exact}{passes})"), ""]
     rows = sorted(path["grid"], key=lambda t: t["loss"])[:MOST_ROWS]
     body = "" if path["best"]["body_weight_decay"] is None else f"{'body':>9}  "
     lines.append(f"  {'':<4}  {'head':>9}  {body}{'error':>6}  cross-entropy")

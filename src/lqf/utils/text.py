@@ -168,3 +168,10 @@ def facts(pairs: Iterable[tuple[str, str]]) -> list[str]:
     rows = [(name, value) for name, value in pairs if value]
     margin = max(len(name) for name, _ in rows) + 4
     return [wrapped(f"  {name}".ljust(margin) + value, " " * margin) for name, value in rows]
+
+
+def against_the_fit(saved: int) -> str:
+    """How many products fewer than the fit a change took."""
+    if saved == 0:
+        return "as many as the fit took"
+    return f"{abs(saved):,} {'fewer' if saved > 0 else 'more'} than the fit took"

@@ -16,7 +16,7 @@ from lqf.data.sources import FileSource, TensorSource
 from lqf.data.unread import join_images
 from lqf.errors import LQFError
 from lqf.fitting import Model, TrainingTable
-from lqf.utils.text import counted, listed
+from lqf.utils.text import against_the_fit, counted, listed
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Addition:
             parts.append(f"new: {listed(self.classes)}{self.about_point}")
         if self.saved is not None:
             passes = sum(m.passes or 0 for m in self.members)
-            parts.append(f"{counted(passes, 'product')}, {self.saved} fewer than the fit took")
+            parts.append(f"{counted(passes, 'product')}, {against_the_fit(self.saved)}")
         return "; ".join([*parts, *filter(None, [about(self.members)])])
 
     def __repr__(self) -> str:
