@@ -18,6 +18,9 @@ from lqf.linear.inputs import average_views
 
 DECADES = (-2.0, 5.0)
 """Between which μ'/μ is searched."""
+MOST_ROWS = 5000
+"""Of which a fit finds it: it factorises every fold's block for each of some twenty values. Above, it is found when a
+question needs it."""
 
 
 def strength_by_refits(
@@ -46,6 +49,7 @@ def strengths_of(
 ) -> Mapping[str, float]:
     """μ'/μ of the head's own kernel and of the averaged one, where it is known; else what was known of them before."""
     shared = problem.model.n_outputs > 1 and "moved" not in problem.head_fit.backbone.spec
+    shared = shared and len(problem.features) <= MOST_ROWS
     if residuals is None or loo is None or views is None or not loo.by_refits or not shared:
         return problem.remembered.strengths
     kernels = {"head": problem.head.ridge, "averaged": averaged}
