@@ -4,7 +4,7 @@ import pytest
 
 from lqf.errors import LQFError
 from lqf.settings import Settings
-from lqf.utils.text import listed, one_line, precise, printable, seconds_of, shortened, shortened_path
+from lqf.utils.text import columns, listed, one_line, precise, printable, seconds_of, shortened, shortened_path
 
 TIMES = {
     "90": 90.0,
@@ -81,3 +81,9 @@ def test_a_name_with_line_breaks_stays_on_one_line() -> None:
     assert one_line(name) == "a\\nb\\tc\\u2028d.jpg"
     for text in (shortened(name, 40), shortened_path(name, 40), listed([name])):
         assert text.strip("`") == one_line(name)
+
+
+@pytest.mark.parametrize(("set", "width"), [("1", 40), ("60", 60), ("500", 80)])
+def test_tables_fit_into_any_terminal(monkeypatch: pytest.MonkeyPatch, set: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", set)
+    assert columns() == width
