@@ -94,20 +94,18 @@ class Unfinished:
     def _alone(self) -> BinaryIO:
         """The file, which no other process writes as long as this one has it open."""
         file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
-                    return file
-            except BlockingIOError:
-                pass
-            except FileNotFoundError:  # the other has just ended
-                pass
-            except OSError:  # a file system without locks
+        if sys.platform == "win32":
+            return file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                 return file
-            file.close()
-            raise LQFError(f"`{self.path}` is being written by another run; wait for it, or choose another file")
-        return file
+        except (BlockingIOError, FileNotFoundError):  # another run has it, or has just ended
+            pass
+        except OSError:  # a file system without locks
+            return file
+        file.close()
+        raise LQFError(f"`{self.path}` is being written by another run; wait for it, or choose another file")
 
     def add(self, rows: Iterable[tuple[str, Sequence[int], Ranked]]) -> list[int]:
         """Append (name, stamp, classes) of one batch, and say where they are now."""
