@@ -85,6 +85,8 @@ BAD_OPTIONS = {
     "--augment crop --solver pcg": "needs solver `sgd` or `adam`",
     "--linearize attic --solver pcg": "attic",
     "--epochs 0": "epochs is 0",
+    "--seed 99999999999999999999": "it must be a whole number from 0 to 4294967295",
+    "--seed -1": "it must be a whole number from 0 to 4294967295",
     "--colour": "unrecognized arguments: --colour",
 }
 

@@ -139,6 +139,16 @@ def test_a_finished_model_is_climbed_on_from(lqf, photos):
     assert rungs() == after
 
 
+def test_resuming_needs_no_option_that_the_fit_did_not_need(lqf, photos):
+    """The default network and its weights: what `lqf fit` proposes for the next rung is typed as it is."""
+    command = ["fit", photos / "train", "-o", "run", "--size", 32, "--effort", "quick", "--linearize", "final"]
+    assert lqf(*command, "--limit-per-class", 2, "--device", "cpu").code == 0
+    before = rungs()
+    called = lqf(*command, "--limit-per-class", 2, "--device", "cpu", "--resume")
+    assert called.code == 0, called.err
+    assert rungs() == before
+
+
 def test_another_problem_is_not_climbed_on(lqf, photos):
     assert lqf("fit", photos / "train", "-o", "run", *CLIMB, "--effort", "quick").code == 0
     called = lqf("fit", photos / "test", "-o", "run", *CLIMB, "--effort", "best", "--resume")

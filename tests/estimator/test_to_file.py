@@ -262,6 +262,19 @@ def test_what_another_run_wrote_meanwhile_is_not_taken_for_this_one(models, new,
     assert not Path("out.csv").exists()
 
 
+def test_two_runs_do_not_write_one_file(models, new):
+    with pytest.raises(KeyboardInterrupt):
+        models["head"].predict_to_file(new, "out.csv", progress=Interrupting("predicting", 1))
+    before = Path("out.csv.partial").read_bytes()
+    with Path("out.csv.partial").open("r+b") as other:
+        pytest.importorskip("fcntl").flock(other, 2)
+        for how in ({"resume": True}, {"overwrite": True}):
+            with pytest.raises(LQFError, match=r"partial` is being written by another run; wait for it"):
+                models["head"].predict_to_file(new, "out.csv", **how)
+        assert Path("out.csv.partial").read_bytes() == before
+    assert models["head"].predict_to_file(new, "out.csv", resume=True).resumed > 0
+
+
 def test_without_anything_to_resume_it_begins(models, new):
     recorder = Recorder()
     assert models["head"].predict_to_file(new, "out.csv", resume=True, progress=recorder).n == 23

@@ -140,3 +140,9 @@ def test_in_another_type(dtype: torch.dtype) -> None:
     narrow, outputs = module.to(dtype)(seen)
     assert outputs.dtype == dtype
     assert torch.allclose(narrow.double(), exact, atol=1e-5 if dtype == torch.float32 else 0.05)
+
+
+def test_windows_that_are_missing_are_asked_for() -> None:
+    module = fitted(views="crops4").as_module()
+    with pytest.raises(LQFError, match=r"give their windows as well: module\(pictures, module\.windows"):
+        module(torch.zeros(2, 3, 9, 9, dtype=torch.uint8))

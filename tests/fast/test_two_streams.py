@@ -64,6 +64,14 @@ FUNCTIONS = {
     "parts": lambda x: torch.cat([a * b for a, b in zip(x.chunk(2, 1), x.split(2, 1), strict=True)][::-1], 1),
     "broadcast": lambda x: x * x.mean((2, 3), keepdim=True) + x[:, :1],
     "padded, rolled": lambda x: nn.functional.pad(x, (1, 2, 0, 1), value=2.0).roll(1, 2),
+    "resized": lambda x: (
+        nn.functional.interpolate(x, size=(5, 7), mode="bicubic", antialias=True)
+        + nn.functional.interpolate(x, size=(5, 7), mode="bilinear", antialias=True)
+    ),
+    "resized, exactly": lambda x: (
+        nn.functional.interpolate(x, size=(9, 4), mode="bicubic")
+        * nn.functional.interpolate(x, size=(9, 4), mode="nearest-exact")
+    ),
     "detached": lambda x: x * x.detach(),
 }
 

@@ -4,7 +4,17 @@ import pytest
 
 from lqf.errors import LQFError
 from lqf.settings import Settings
-from lqf.utils.text import against_the_fit, listed, one_line, precise, printable, seconds_of, shortened, shortened_path
+from lqf.utils.text import (
+    against_the_fit,
+    columns,
+    listed,
+    one_line,
+    precise,
+    printable,
+    seconds_of,
+    shortened,
+    shortened_path,
+)
 
 TIMES = {
     "90": 90.0,
@@ -87,3 +97,9 @@ def test_products_saved_are_counted_in_words() -> None:
     assert against_the_fit(3) == "3 fewer than the fit took"
     assert against_the_fit(0) == "as many as the fit took"
     assert against_the_fit(-2) == "2 more than the fit took"
+
+
+@pytest.mark.parametrize(("set", "width"), [("1", 40), ("60", 60), ("500", 80)])
+def test_tables_fit_into_any_terminal(monkeypatch: pytest.MonkeyPatch, set: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", set)
+    assert columns() == width

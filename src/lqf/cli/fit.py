@@ -117,7 +117,7 @@ def _earlier(args: argparse.Namespace, out: Path, progress: Progress) -> Model |
         return None
     from lqf.storage import load
 
-    model = load(out, weights=args.weights)
+    model = load(out, weights=getattr(args, "weights", None))
     if model.report.images_given is None:
         return model
     progress.say(f"`{out}` was fitted on a part of the images, for want of time; beginning again")

@@ -16,6 +16,7 @@ from lqf.backbones.bilinear_pool import BilinearPool
 from lqf.data import Preprocess, standardize
 from lqf.data.crops import Windows, windows_by_contents
 from lqf.data.resample import resample_together
+from lqf.errors import LQFError
 from lqf.evaluation.calibration import probabilities
 from lqf.export.resize import square
 from lqf.fast.two_streams import TwoStreams
@@ -72,7 +73,11 @@ class ExportedModel(nn.Module):
             squares[key] = square(pictures, preprocess).to(torch.uint8)
         rows = [_fixed(squares[key], preprocess, v) for v in range(preprocess.n_views) if not preprocess.drawn(v)]
         if places := _drawn(preprocess):
-            assert windows is not None, "this model has drawn views; give their windows"
+            if windows is None:
+                raise LQFError(
+                    "this model averages random crops that are drawn from the image files; give their windows as well: "
+                    "module(pictures, module.windows([sha256 of each file]))"
+                )
             rows.append(_drawn_views(squares[key], preprocess, windows[:, [self.drawn.index(p) for p in places]]))
         f = member.of_pixels(torch.cat(rows))  # type: ignore[operator]
         return f.unflatten(0, (preprocess.n_views, -1)).mean(0)

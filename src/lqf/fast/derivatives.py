@@ -325,7 +325,8 @@ _LINEAR_MAPS = [
     *(aten.unsqueeze, aten.squeeze, aten.select, aten.slice, aten.unbind, aten.split, aten.split_with_sizes),
     *(aten.chunk, aten.roll, aten.alias, aten.clone, aten.neg, aten.mean, aten.sum, aten.to, aten._to_copy),
     *(aten.adaptive_avg_pool2d, aten.avg_pool2d, aten.index, aten.unflatten, aten.mT, aten.movedim, aten.repeat),
-    *(aten.upsample_bilinear2d, aten.upsample_nearest2d, aten.pixel_shuffle, aten.pixel_unshuffle, aten.flip),
+    *(aten.upsample_bilinear2d, aten.upsample_bicubic2d, aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa),
+    *(aten.upsample_nearest2d, aten._upsample_nearest_exact2d, aten.pixel_shuffle, aten.pixel_unshuffle, aten.flip),
     *(aten.gather, aten.index_select, aten.expand_as, aten.view_as, aten.reshape_as, aten.matrix_H, aten.adjoint),
     *(aten.swapaxes, aten.numpy_T, aten.type_as, aten.narrow, aten.diagonal, aten._unsafe_view),
 ]

@@ -8,6 +8,8 @@ whole, and so passes the same batches through the network as a run that was not 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +20,9 @@ import numpy as np
 from lqf.errors import LQFError
 from lqf.utils import naming
 from lqf.utils.text import counted
+
+if sys.platform != "win32":
+    import fcntl
 
 FORMAT = "lqf-unfinished-predictions"
 Ranked = tuple[tuple[str, float], ...]
@@ -75,16 +80,32 @@ class Unfinished:
         """
         places = np.full(len(names), -1, np.int64)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not (resume and self.path.exists() and self._header() is not None):
-            self._file = self.path.open("w+b")
+        self._file = self._alone()
+        if not (resume and self._header() is not None):
+            self._file.truncate(0)
             self._file.write(self._first)
             self._file.flush()
             return places
-        self._file = self.path.open("r+b")
         for i, place in self._whole_parts(names, stamps):
             if i >= 0:
                 places[i] = place
         return places
+
+    def _alone(self) -> BinaryIO:
+        """The file, which no other process writes as long as this one has it open."""
+        file = os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+        if sys.platform == "win32":
+            return file
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
+                return file
+        except (BlockingIOError, FileNotFoundError):  # another run has it, or has just ended
+            pass
+        except OSError:  # a file system without locks
+            return file
+        file.close()
+        raise LQFError(f"`{self.path}` is being written by another run; wait for it, or choose another file")
 
     def add(self, rows: Iterable[tuple[str, Sequence[int], Ranked]]) -> list[int]:
         """Append (name, stamp, classes) of one batch, and say where they are now."""

@@ -21,12 +21,12 @@ from lqf.settings.rules import (
     ONE_OR_MORE,
     POSITIVE,
     POSITIVE_OR_NONE,
+    SEED,
     SHARE,
     SWITCH,
     TIME,
     VERBOSE,
     VIEWS,
-    WHOLE,
 )
 from lqf.settings.views import check_shown
 from lqf.utils import naming
@@ -298,7 +298,7 @@ class Settings:
         group=SOLVING,
         choices=("auto", "on", "off"),
     )
-    seed: int = setting(0, "of every random choice", group=SOLVING, rule=WHOLE)
+    seed: int = setting(0, "of every random choice", group=SOLVING, rule=SEED)
 
     def __post_init__(self) -> None:
         if isinstance(self.time_limit, str):

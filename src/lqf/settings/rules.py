@@ -55,7 +55,7 @@ COUNT_OR_NONE = Rule(lambda v: v is None or _is_count(v), "it must be a whole nu
 NOT_NEGATIVE = Rule(lambda v: _is_whole(v) and v >= 0, "it must be a whole number, 0 or more")
 TIME = Rule(lambda v: v is None or _is_positive(v), "give a time like 90, 20s, 10m or 1h30m")
 VERBOSE = Rule(lambda v: isinstance(v, Integral) and int(v) >= 0, "it must be 0 (silent) or 1")
-WHOLE = Rule(_is_whole, "it must be a whole number")
+SEED = Rule(lambda v: _is_whole(v) and 0 <= v < 2**32, "it must be a whole number from 0 to 4294967295")
 SHARE = Rule(lambda v: _is_positive(v) and v <= 1, "it must be a number above 0 and at most 1")
 ONE_OR_MORE = Rule(lambda v: _is_positive(v) and v >= 1, "it must be a number, 1 or more")
 VIEWS = Rule(_are_views, f"choose auto, {', '.join(NAMED_VIEWS)}, or crops8 (any number from 3 on)")

@@ -13,6 +13,8 @@ from pathlib import PurePath
 
 WIDTH = 80
 """Columns of text on a terminal, at most: longer lines are hard to read."""
+NARROWEST = 40
+"""Columns that tables need."""
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -140,8 +142,8 @@ def byte_count(n_bytes: float) -> str:
 
 
 def columns() -> int:
-    """Width of the terminal, `WIDTH` at most."""
-    return min(shutil.get_terminal_size().columns, WIDTH)
+    """Width of the terminal, `WIDTH` at most; of one that is narrower than a table can be, that of such a table."""
+    return min(max(shutil.get_terminal_size().columns, NARROWEST), WIDTH)
 
 
 def wrapped(text: str, indent: str = "", *, first: str = "", width: int | None = None) -> str:
