@@ -8,7 +8,7 @@ from typing import Any
 
 from lqf.cli.next_steps import audit_command
 from lqf.reports.weighting import balanced, class_weights, counting, how
-from lqf.solvers.solution import how_sure
+from lqf.utils.exactness import how_sure
 from lqf.utils.text import WIDTH, byte_count, counted, duration, facts, number, percent, rough_duration
 
 

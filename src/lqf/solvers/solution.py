@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from lqf.linear.problem import QuadraticProblem
 from lqf.linear.ridge import Ridge
 from lqf.runtime.precision import matmul_precision
-from lqf.utils.exactness import Level
+from lqf.utils.exactness import Level, how_sure
 
 
 @dataclass(frozen=True)
@@ -94,13 +93,6 @@ class Solution:
     residuals: Tensor | None = field(default=None, repr=False)
     ratio: float | None = None
     gap: Tensor | None = field(default=None, repr=False)
-
-
-def how_sure(gap: float, bound: float | None, shown: Callable[[float], str]) -> str:
-    """Of a distance ``gap`` that is at most ``bound``: whether it is an estimate; nothing where no bound is known."""
-    if bound is None:
-        return ""
-    return " (proven)" if bound <= gap else f" (estimated; at most {shown(bound)})"
 
 
 def right_hand_side_norm(problem: QuadraticProblem) -> float:

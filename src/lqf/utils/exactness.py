@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -44,3 +44,10 @@ class Answer:
     def _about(self) -> str:
         """What it says, in a few words."""
         return " × ".join(map(str, self.value.shape))
+
+
+def how_sure(gap: float, bound: float | None, shown: Callable[[float], str]) -> str:
+    """Of a distance ``gap`` that is at most ``bound``: whether it is an estimate; nothing where no bound is known."""
+    if bound is None:
+        return ""
+    return " (proven)" if bound <= gap else f" (estimated; at most {shown(bound)})"
