@@ -120,7 +120,7 @@ def show(result: dict[str, Any]) -> str:
             [
                 ("violated before", f"{c['violated_before']} of {c['rows']}, by up to {c['violation_before']:.3g}"),
                 ("now", f"{_violated(c['violation'])}; {c['active']} active"),
-                ("dearest", c.get("dearest", "")),
+                ("costliest", c.get("dearest", "")),
             ]
         )
     lines.append("")
