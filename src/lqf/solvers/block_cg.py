@@ -57,7 +57,7 @@ class FirstStep:
     Attributes:
         direction: (k, D) p.
         residual: (k, D) r before it.
-        rz: (k,) rᵀM⁻¹r before it.
+        rz: (k,) rᵀB⁻¹r before it.
         gain: (k,) (r·p)²/(p·Ap).
     """
 
@@ -77,7 +77,7 @@ class Reached:
         passes: made.
         history: the way there.
         energy: (k,) estimated ‖x − x*‖_A in the units that were given; None where none were.
-        ratio: (k,) ‖x − x*‖²_A / rᵀM⁻¹r by which that was estimated; None likewise.
+        ratio: (k,) ‖x − x*‖²_A / rᵀB⁻¹r by which that was estimated; None likewise.
         bound: (k,) what ‖x − x*‖_A cannot exceed, in the same units; None where no ridge was given.
     """
 
@@ -126,7 +126,7 @@ def conjugate_gradients(
         max_passes: products and true residuals, at most.
         energy: (k,) what the error in the energy norm (`lqf.solvers.energy`) is relative to; None: residuals decide.
         least: steps from which on that error is estimated.
-        prior: the ratio of that error to rᵀM⁻¹r, squared, where it is known before the first step.
+        prior: the ratio of that error to rᵀB⁻¹r, squared, where it is known before the first step.
         ridge: M (a number, or the diagonal (D,)) of A = JᵀQJ + M, by which residuals bound that error.
         passes: that were made before.
         refresh: steps after which true residuals replace the running ones.
@@ -170,7 +170,7 @@ class _Iteration:
         relative: (k,) ‖r_j‖/size_j.
         known: (k,) whose residual is the true one.
         near: (k,) whose error is small enough.
-        p, r_old, rz_old: (k, D) the last direction, residual before it, and (k,) its rᵀM⁻¹r.
+        p, r_old, rz_old: (k, D) the last direction, residual before it, and (k,) its rᵀB⁻¹r.
         steps: made so far.
         history: the way so far.
     """
@@ -303,7 +303,7 @@ def _relative(r: Tensor, size: Tensor, agree: Callable[[float], float] = float) 
 
 
 def _over(r: Tensor, ridge: float | Tensor) -> Tensor:
-    """⟨r_j, M⁻¹ r_j⟩."""
+    """⟨r_j, B⁻¹ r_j⟩."""
     return _dots(r, r / ridge) if isinstance(ridge, Tensor) else _dots(r, r) / ridge
 
 

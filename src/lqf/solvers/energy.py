@@ -4,13 +4,13 @@ Every step lowers the energy ½ xᵀAx − bᵀx by half of (r·p)²/(p·Ap), an
 
     ‖x_j − x*‖²_A = Σ_{i ≥ j} (r_i·p_i)² / (p_i·Ap_i)        (Hestenes and Stiefel),
 
-so the gains so far say how far the earlier iterates were. Relative to rᵀM⁻¹r, which is the same quantity where the
-preconditioner M is A itself, that distance changes slowly: its largest ratio so far turns rᵀM⁻¹r of a residual that was
+so the gains so far say how far the earlier iterates were. Relative to rᵀB⁻¹r, which is the same quantity where the
+preconditioner B is A itself, that distance changes slowly: its largest ratio so far turns rᵀB⁻¹r of a residual that was
 measured on the data into an estimate for the iterate that it belongs to.
 
 Gains are of directions that have been searched. Where the preconditioner is wrong about the others (small ridge
 strengths, an ill-conditioned network) the estimate is too small, by twenty times in the worst of the problems tried. No
-error is larger than what the ridge allows, though: with A = JᵀQJ + M, whatever J,
+error is larger than what the ridge allows, though: with A = JᵀQJ + M, M the strengths, whatever J,
 
     ‖x − x*‖²_A = rᵀA⁻¹r ≤ rᵀM⁻¹r.
 
@@ -43,14 +43,14 @@ class EnergyError:
         self._gain: list[Tensor] = []
 
     def step(self, on: Tensor, rz: Tensor, gain: Tensor) -> None:
-        """Record a step of the right-hand sides ``on``: rᵀM⁻¹r before it, and (r·p)²/(p·Ap)."""
+        """Record a step of the right-hand sides ``on``: rᵀB⁻¹r before it, and (r·p)²/(p·Ap)."""
         every_rz, every_gain = torch.full_like(self.unit, torch.inf), torch.zeros_like(self.unit)
         every_rz[on], every_gain[on] = rz, gain
         self._rz.append(every_rz)
         self._gain.append(every_gain)
 
     def relative(self, on: Tensor, rz: Tensor, most: Tensor | None = None) -> Tensor:
-        """Of the right-hand sides ``on``, from rᵀM⁻¹r of their residuals now; before the first steps only what ``most``
+        """Of the right-hand sides ``on``, from rᵀB⁻¹r of their residuals now; before the first steps only what ``most``
         says, or infinite, except where nothing is left.
 
         Args:
@@ -81,7 +81,7 @@ class EnergyError:
 
     @property
     def ratio(self) -> Tensor:
-        """(k,) the largest ‖x_j − x*‖²_A / r_jᵀM⁻¹r_j so far; 0 where nothing is known."""
+        """(k,) the largest ‖x_j − x*‖²_A / r_jᵀB⁻¹r_j so far; 0 where nothing is known."""
         ratio = torch.full_like(self.unit, self.prior or 0.0)
         if not self._rz:
             return ratio

@@ -80,7 +80,7 @@ class Solution:
         solver: "head", "dense", "pcg", "sgd" or "adam".
         level: "exact" (factorised), "solved" (iterative, see the certificate) or "estimated".
         residuals: (n, C) of all rows there, where the solver knows them.
-        ratio: ‖x − x*‖²_A / rᵀM⁻¹r, by which conjugate gradients judged their distance; None where they did not.
+        ratio: ‖x − x*‖²_A / rᵀB⁻¹r, by which conjugate gradients judged their distance; None where they did not.
         gap: (D,) the body's part of b − Hδ, where conjugate gradients ended.
     """
 
