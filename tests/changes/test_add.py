@@ -11,12 +11,13 @@ import torch
 
 from dense import optimum
 from fits import brute_outputs, classifier, convnet, data, photos
-from lqf import LQFClassifier
+from lqf import LQFClassifier, load
 from lqf.data import load_samples, open_images
 from lqf.errors import LQFError
 from lqf.fitting import Context, HeadFit, TrainingSet
 from lqf.fitting.encoder import Encoder
 from lqf.fitting.pose import outlined
+from lqf.linear.inputs import Inputs
 from recorder import Recorder
 
 X, Y = data(30, 4)
@@ -92,6 +93,33 @@ def test_folders_of_before_and_after_are_opened_again(tmp_path: Path) -> None:
     (tmp_path / "more" / "blue" / "more0.png").rename(tmp_path / "more" / "blue" / "more9.png")
     with pytest.raises(LQFError, match="cannot be found"):
         LQFClassifier.load(tmp_path / "run", backbone=convnet(), device="cpu").analyse()
+
+
+@pytest.mark.parametrize("change", ["add", "forget"])
+def test_what_is_not_linearised_is_computed_once_for_all_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    old, new = photos(tmp_path / "old", 6), photos(tmp_path / "new", 2, seed=3)
+    for image in new.glob("*/*.png"):
+        image.rename(image.with_stem(f"new{image.stem}"))
+    settings = {"linearize": "deep", "views": "none", "loo": "none", "tol": 1e-4}
+    classifier(backbone=convnet(), size=36, solver="pcg", **settings).fit(old).save(tmp_path / "run")
+    model = load(tmp_path / "run", backbone=convnet(), verbose=0)
+    through = []
+
+    def counted(inputs: Inputs, x: torch.Tensor) -> torch.Tensor:
+        through.append(len(x))
+        return prefix(inputs, x)
+
+    prefix = Inputs._through_prefix
+    monkeypatch.setattr(Inputs, "_through_prefix", counted)
+    if change == "add":
+        model.add(new)
+    else:
+        model.forget(["blue/0.png"])
+    n = model.report_["n"]
+    assert model.report_["passes"] > 2
+    assert sum(through) < 2 * n  # once for the products, once for the features of what is new, and a few examples
 
 
 def test_weights_of_classes_hold_for_new_samples_and_a_new_class_counts_alike() -> None:

@@ -314,6 +314,7 @@ class TrainingProblem:
             state: of a checkpoint to continue from.
         """
         check_strengths(self.ridge)
+        self.encoder.prepare()
         with self.context.timed("solve"):
             solver = self.plan.solver if self.plan else "pcg"
             if solver == "dense":

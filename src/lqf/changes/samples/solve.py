@@ -49,6 +49,7 @@ def solve(
         problem = replace(problem, plan=_plan("dense", jacobian_bytes(problem.quadratic, pairs, free)))
         return problem, problem.solve()
     problem = replace(problem, plan=_plan("pcg", 0))
+    problem.encoder.prepare()
     if before is None:
         return problem, problem.solve()
     with problem.context.timed("solve"):
