@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from cases import every_network, images
 from dense import rows
 from lqf.curvature.kfac import Piece, Sums
-from lqf.kernels.gram import TOGETHER, add_gram, body_kernel, every_output, gradients, parts
+from lqf.kernels.gradients import TOGETHER, gradients, parts
+from lqf.kernels.gram import add_gram, body_kernel, every_output
 from lqf.linear.layers import Tape, in_groups
 from lqf.linear.linearize import Linearization
 from problems import problem

@@ -1,7 +1,7 @@
 """Kernel between other images and the training rows: k(x, x_i) = J(x) M⁻¹ J(x_i)ᵀ·μ_head, by pairs of outputs.
 
 The other images' gradients through some layers are held, the training rows' are made batch by batch and met at once;
-layers are taken in groups that fit the memory given, one pass over both per group (see `lqf.kernels.gram`). Of few sums
+layers are taken in groups that fit the memory given, one pass over both per group (see `lqf.kernels.gradients`). Of few sums
 of outputs u the same is one forward-mode pass over the training rows for each, J(x_i) M⁻¹ (J(x)ᵀu), without gradients
 of single rows.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lqf.kernels.gram import Part, combined, gradients, grouped, parts
+from lqf.kernels.gradients import Part, gradients, grouped, parts
+from lqf.kernels.gram import combined
 from lqf.linear import head_products
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import Inputs, average_views

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from lqf.kernels.cross import COLUMNS, inverse_ridge
-from lqf.kernels.gram import combined, gradients, grouped, parts
+from lqf.kernels.gradients import gradients, grouped, parts
+from lqf.kernels.gram import combined
 from lqf.linear.encoded import EncodedInputs
 from lqf.linear.inputs import Inputs, average_views
 from lqf.linear.layers import Tape

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from lqf.curvature.preconditioner import KFAC_SAMPLES, MOMENT_DRAWS, MOMENT_SAMPLES, TRACE_SAMPLES
 from lqf.errors import LQFError
 from lqf.fast.cache_budget import room_for
-from lqf.kernels.gram import TOGETHER
+from lqf.kernels.gradients import TOGETHER
 from lqf.kernels.tangent import RATIOS
 from lqf.linear.problem import QuadraticProblem
 from lqf.runtime.memory import available_bytes, share_in_use
@@ -281,7 +281,7 @@ def factor_bytes(problem: QuadraticProblem, rates: Rates) -> int:
 
 
 def _gradient_bytes(problem: QuadraticProblem, rates: Rates, per_row: int, free: int) -> int:
-    """A batch's pass while per-sample gradients are made of it: see `lqf.kernels.gram.rows_at_a_time`."""
+    """A batch's pass while per-sample gradients are made of it: see `lqf.kernels.gradients.rows_at_a_time`."""
     if not problem.targets.is_cuda:
         return _batch_bytes(problem, rates, 1)
     return min(_batch_bytes(problem, rates, min(TOGETHER, per_row)), max(0, free // 2))

@@ -21,7 +21,7 @@ from lqf.curvature.kfac import Piece, Sums
 from lqf.curvature.parallel_eigh import AT_A_TIME, Task, run_parallel
 from lqf.errors import LQFError
 from lqf.fast import FastLinearization
-from lqf.kernels.gram import gradients, parts
+from lqf.kernels.gradients import gradients, parts
 from lqf.linear.batch import pass_bytes
 from lqf.linear.layers import NormLayer, Tape
 from lqf.linear.model import LinearModel
