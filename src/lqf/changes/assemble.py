@@ -8,7 +8,7 @@ from typing import Any
 from lqf.evaluation.leave_one_out import LeaveOneOut
 from lqf.fitting import FittedModel, TrainingProblem
 from lqf.fitting.knowledge import of_head, of_problem
-from lqf.fitting.report import FitReport, out_of_sample
+from lqf.fitting.report import FitReport, of_solution, out_of_sample
 from lqf.solvers.solution import Solution
 
 
@@ -54,21 +54,8 @@ def solved(
     report: FitReport, problem: TrainingProblem, solution: Solution, loo: LeaveOneOut | None, *, alone: bool
 ) -> FitReport:
     """The report with what a solution says of itself."""
-    proof, ridge, total = solution.certificate, solution.ridge, problem.data.total_weight
     return replace(
         report.without_climb(),
-        solver=solution.solver,
-        level=solution.level,
-        ridge=ridge,
-        weight_decay=ridge.head / total,
-        body_weight_decay=None if alone else ridge.body / total,
-        relative_residual=proof.relative_residual,
-        passes=proof.passes,
-        converged=proof.converged,
-        certificate=proof.sentence,
-        history=solution.history,
-        unknowns=solution.delta.numel(),
-        output_gap=proof.output_gap,
-        output_bound=proof.output_bound,
+        **of_solution(solution, problem.data.total_weight, alone=alone),
         **out_of_sample(loo),
     )

@@ -15,7 +15,7 @@ from lqf.fitting.fitted_model import FINETUNING, FittedModel, TrainingTable
 from lqf.fitting.head_fit import HeadFit
 from lqf.fitting.knowledge import Known, of_head, of_problem
 from lqf.fitting.out_of_sample import prior_temperature, temperature
-from lqf.fitting.report import FitReport, out_of_sample
+from lqf.fitting.report import FitReport, of_solution, out_of_sample
 from lqf.fitting.select_ridge import Choice
 from lqf.fitting.sound import check_solution
 from lqf.fitting.training_problem import TrainingProblem
@@ -127,8 +127,7 @@ def _report(
     point: str | None,
     head_loo_error: float,
 ) -> FitReport:
-    data, context, proof, ridge = head.data, head.context, solution.certificate, solution.ridge
-    total = data.total_weight
+    data, context = head.data, head.context
     return FitReport(
         n=len(data),
         classes=data.classes,
@@ -140,17 +139,7 @@ def _report(
         views=data.preprocess.views,
         moved=head.backbone.spec.get("moved"),
         choices=choices,
-        solver=solution.solver,
-        level=solution.level,
-        ridge=ridge,
-        weight_decay=ridge.head / total,
-        body_weight_decay=None if solution.solver in ("head", FINETUNING) else ridge.body / total,
-        relative_residual=proof.relative_residual,
-        passes=proof.passes,
-        converged=proof.converged,
-        certificate=proof.sentence,
-        history=solution.history,
-        unknowns=solution.delta.numel(),
+        **of_solution(solution, data.total_weight, alone=solution.solver in ("head", FINETUNING)),
         **out_of_sample(loo),
         head_loo_error=head_loo_error,
         point_ridge=head.point_ridge if point else head.choice.mu,
@@ -159,8 +148,6 @@ def _report(
         skipped=data.images.skipped,
         stages={name: round(seconds, 3) for name, seconds in context.clock.seconds.items()},
         seconds=context.clock.total(),
-        output_gap=proof.output_gap,
-        output_bound=proof.output_bound,
         weighted=bool((data.sample_weights != data.sample_weights[0]).any()),
         choose_by=context.settings.choose_by,
     )

@@ -7,7 +7,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from lqf.linear.ridge import Ridge
-from lqf.solvers.solution import Step
+from lqf.solvers.solution import Solution, Step
 from lqf.utils.text import counted, duration, percent
 from lqf.utils.typed import check_types
 
@@ -206,6 +206,26 @@ LATER = frozenset(f.name for f in fields(FitReport) if (f.default, f.default_fac
     FIRST
 )
 """Values that reports of earlier versions lack."""
+
+
+def of_solution(solution: Solution, total_weight: float, *, alone: bool) -> dict[str, Any]:
+    """What a report says of the solution; ``alone``: of a head, whose body does not move."""
+    proof, ridge = solution.certificate, solution.ridge
+    return {
+        "solver": solution.solver,
+        "level": solution.level,
+        "ridge": ridge,
+        "weight_decay": ridge.head / total_weight,
+        "body_weight_decay": None if alone else ridge.body / total_weight,
+        "relative_residual": proof.relative_residual,
+        "passes": proof.passes,
+        "converged": proof.converged,
+        "certificate": proof.sentence,
+        "history": solution.history,
+        "unknowns": solution.delta.numel(),
+        "output_gap": proof.output_gap,
+        "output_bound": proof.output_bound,
+    }
 
 
 def out_of_sample(loo: LeaveOneOut | None) -> dict[str, Any]:

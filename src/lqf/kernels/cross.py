@@ -1,9 +1,9 @@
 """Kernel between other images and the training rows: k(x, x_i) = J(x) M⁻¹ J(x_i)ᵀ·μ_head, by pairs of outputs.
 
 The other images' gradients through some layers are held, the training rows' are made batch by batch and met at once;
-layers are taken in groups that fit the memory given, one pass over both per group (see `lqf.kernels.gradients`). Of few sums
-of outputs u the same is one forward-mode pass over the training rows for each, J(x_i) M⁻¹ (J(x)ᵀu), without gradients
-of single rows.
+layers are taken in groups that fit the memory given, one pass over both per group (see `lqf.kernels.gradients`). Of
+few sums of outputs u the same is one forward-mode pass over the training rows for each, J(x_i) M⁻¹ (J(x)ᵀu), without
+gradients of single rows.
 """
 
 from __future__ import annotations
